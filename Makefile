@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+# The two commands of a new user are `make smoke` and `make test`.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+CSRC   := $(wildcard csrc/*.c)
+CHDRS  := $(wildcard csrc/*.h)
+CYTHON := $(wildcard npukit/*.pyx npukit/*.pxd npukit/sim/*.pyx npukit/sim/*.pxd)
+CWARN  := -std=gnu11 -O2 -ffp-contract=off -Wall -Wextra -Werror
+
+.PHONY: help build dev smoke test lint bench selftest selftest-aarch64 clean
+
+help:
+	@echo 'make smoke   build, then run the whole path on the first NPU found or a simulated one'
+	@echo 'make test    the test suite'
+	@echo 'make lint    ruff, mypy --strict, the C with -Wall -Wextra -Werror'
+	@echo 'make bench   benchmarks, each beside its baseline'
+	@echo 'make selftest-aarch64   the C self-test, cross-compiled, under qemu-user'
+
+# Says which of the things that a fresh machine may lack is missing.
+$(VENV)/prepared:
+	@command -v $(PYTHON) >/dev/null || { echo 'missing: python3 (apt-get install python3)'; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo 'missing: Python 3.11 or newer'; exit 1; }
+	@command -v gcc >/dev/null || { echo 'missing: gcc (apt-get install gcc libc6-dev)'; exit 1; }
+	@echo '#include <stdio.h>' | gcc -E - >/dev/null 2>&1 || \
+	    { echo 'missing: libc headers (apt-get install libc6-dev)'; exit 1; }
+	@command -v git >/dev/null || { echo 'missing: git (apt-get install git)'; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	    { echo 'missing: venv (apt-get install python3-venv)'; exit 1; }
+	@$(PYTHON) -c 'import os, sys, sysconfig; \
+	    sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || \
+	    { echo 'missing: Python headers (apt-get install python3-dev)'; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet 'setuptools>=77' 'Cython>=3.1' 'numpy>=2'
+	@touch $@
+
+$(VENV)/built: $(VENV)/prepared pyproject.toml setup.py $(CYTHON) $(CSRC) $(CHDRS)
+	$(BIN)/pip install --quiet --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/prepared pyproject.toml
+	$(BIN)/pip install --quiet --no-build-isolation -e '.[dev]'
+	@touch $@ $(VENV)/built
+
+build: $(VENV)/built
+dev: $(VENV)/dev $(VENV)/built
+
+smoke: build
+	$(BIN)/npukit smoke
+
+test: dev
+	$(BIN)/python -m pytest
+
+lint: dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	gcc $(CWARN) -fsyntax-only -Icsrc $(CSRC)
+
+bench: dev
+	$(BIN)/python -m bench
+
+selftest: $(CSRC) $(CHDRS)
+	@mkdir -p build
+	gcc $(CWARN) -Icsrc $(CSRC) -pthread -lm -o build/selftest
+	build/selftest
+
+selftest-aarch64: $(CSRC) $(CHDRS)
+	@mkdir -p build
+	aarch64-linux-gnu-gcc $(CWARN) -static -Icsrc $(CSRC) -pthread -lm -o build/selftest-aarch64
+	qemu-aarch64 build/selftest-aarch64
+
+clean:
+	rm -rf build $(VENV) npukit/*.so npukit/sim/*.so npukit/_fast.c npukit/sim/_*.c *.egg-info
