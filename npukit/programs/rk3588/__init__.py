@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""Programs for the RK3588 NPU: register map, assembler, disassembler and the operations built on them."""
+"""Programs for the RK3588 NPU: register map, assembler, disassembler and operations."""
