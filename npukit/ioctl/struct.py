@@ -22,7 +22,13 @@ import ctypes
 import keyword
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+if TYPE_CHECKING:
+    from _ctypes import _PyCStructType as _CStructType
+    from _ctypes import _UnionType as _CUnionType
+else:
+    _CStructType, _CUnionType = type(ctypes.Structure), type(ctypes.Union)
 
 _HIDDEN = re.compile(r"_*(pad|padding|reserved|rsvd|resv)\d*$")
 _HEX = re.compile(r"(addr|address|ptr|flags|mask|offset|regcmd|base)\d*$")
@@ -86,11 +92,11 @@ class _Declared:
             _finish(cls)
 
 
-class _StructType(_Declared, type(ctypes.Structure)):  # type: ignore[misc]
+class _StructType(_Declared, _CStructType):
     pass
 
 
-class _UnionType(_Declared, type(ctypes.Union)):  # type: ignore[misc]
+class _UnionType(_Declared, _CUnionType):
     pass
 
 
@@ -182,7 +188,7 @@ def _tailed(cls: Any, count: int) -> Any:
     if found is None:
         name, array, *_ = cls._fields_[-1]
         fields = [*cls._fields_[:-1], (name, array._type_ * count)]
-        probe = type(ctypes.Structure)("probe", (ctypes.Structure,), {"_fields_": fields})
+        probe = type("probe", (ctypes.Structure,), {"_fields_": fields})
         base = cls.__mro__[1]
         namespace = {
             "_size_": ctypes.sizeof(probe),

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""Fences as file descriptors (sync_file): wait for them, await them, merge them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import select
+import warnings
+from collections.abc import Generator
+from typing import Any, Self
+
+from npukit.abi import sync_file as abi
+from npukit.ioctl import DeviceClosed, Kernel, NpuError, WaitTimeout
+
+
+class SyncFile:
+    """A sync_file, owned by this object. ``await fence`` works in asyncio.
+
+    Synchronization: any thread may wait; closing while another waits is an error of the caller.
+    """
+
+    def __init__(self, kernel: Kernel, fd: int, keep: object = None) -> None:
+        self.kernel = kernel
+        self.fd = fd
+        self._keep = keep
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<SyncFile fd {self.fd}>"
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DeviceClosed(errno.EBADF, f"{self!r} is closed")
+
+    def status(self) -> int:
+        """1 signalled, 0 not yet, negative: the errno with which the work ended."""
+        self._check_open()
+        return int(abi.SYNC_IOC_FILE_INFO(self.kernel, self.fd).status)
+
+    def _finish(self) -> None:
+        self._keep = None
+        status = self.status()
+        if status < 0:
+            raise NpuError(-status, hint="the work behind the fence failed")
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return when the fence has signalled; WaitTimeout after ``timeout`` seconds.
+
+        Raises NpuError with the errno of work that failed.
+        """
+        self._check_open()
+        if not self.kernel.poll([(self.fd, select.POLLIN)], timeout):
+            raise WaitTimeout(errno.ETIME, f"{self!r} did not signal in {timeout} s")
+        self._finish()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        ready = loop.create_future()
+
+        def signalled() -> None:
+            if not ready.done():
+                ready.set_result(None)
+
+        loop.add_reader(self.fd, signalled)
+        try:
+            yield from ready
+        finally:
+            loop.remove_reader(self.fd)
+        self._finish()
+
+    def merge(self, other: SyncFile, name: str = "npukit") -> SyncFile:
+        """A fence that signals when both have."""
+        self._check_open()
+        other._check_open()
+        answer = abi.SYNC_IOC_MERGE(self.kernel, self.fd, name=name.encode()[:31], fd2=other.fd)
+        return SyncFile(self.kernel, answer.fence, (self._keep, other._keep))
+
+    def close(self) -> None:
+        """Close the file descriptor. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._keep = None
+            self.kernel.close(self.fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            warnings.warn(f"{self!r} was never closed", ResourceWarning, 2, source=self)
+            with contextlib.suppress(Exception):
+                self.close()
