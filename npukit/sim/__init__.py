@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: MIT
+"""A kernel and NPUs made of software, for machines that have none."""
+
+from .core import KernelOops
+from .kernel import DEVICES, SimKernel
+
+__all__ = ["DEVICES", "KernelOops", "SimKernel"]

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: MIT
+"""What every simulated driver is made of: errors, callers and their memory, files, devices."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import os
+import stat
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from npukit import _fast
+from npukit.ioctl.kernel import round_to_page
+
+if TYPE_CHECKING:
+    from .kernel import SimKernel
+
+
+class Errno(Exception):
+    """A simulated driver's refusal: the errno that the system call answers."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"{errno.errorcode.get(code, code)} ({os.strerror(code)})")
+        self.code = code
+
+
+class KernelOops(RuntimeError):
+    """What was asked would crash a real kernel: it uses the pointer that it was given unchecked."""
+
+
+class Caller(Protocol):
+    """Who makes a system call, and its memory."""
+
+    pid: int
+
+    def copy_from_user(self, address: int, size: int) -> bytes:
+        """``size`` bytes of the caller's memory; Errno(EFAULT) when not all can be read."""
+
+    def copy_to_user(self, address: int, data: bytes) -> None:
+        """Write to the caller's memory; Errno(EFAULT) when not all can be written."""
+
+
+class LocalCaller:
+    """This process. Its memory goes through a scratch file, so that a bad pointer is EFAULT.
+
+    The kernel itself copies between the file and the pointer; that is exact, needs no privilege and
+    works under emulation, where reading another process's memory does not.
+    """
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._lock = threading.Lock()
+        self._scratch = -1
+
+    def _file(self) -> int:
+        if self._scratch < 0:
+            self._scratch = os.memfd_create("npukit-user-memory")
+        return self._scratch
+
+    def copy_from_user(self, address: int, size: int) -> bytes:
+        if size == 0:
+            return b""
+        source = _at(address, size)
+        with self._lock:
+            try:
+                if os.pwrite(self._file(), source, 0) == size:
+                    return os.pread(self._file(), size, 0)
+            except OSError as error:
+                if error.errno != errno.EFAULT:
+                    raise
+        raise Errno(errno.EFAULT)
+
+    def copy_to_user(self, address: int, data: bytes) -> None:
+        if not data:
+            return
+        target = _at(address, len(data))
+        with self._lock:
+            os.pwrite(self._file(), data, 0)
+            try:
+                if os.preadv(self._file(), [target], 0) == len(data):
+                    return
+            except OSError as error:
+                if error.errno != errno.EFAULT:
+                    raise
+        raise Errno(errno.EFAULT)
+
+    def close(self) -> None:
+        if self._scratch >= 0:
+            os.close(self._scratch)
+            self._scratch = -1
+
+
+def _at(address: int, size: int) -> ctypes.Array[ctypes.c_char]:
+    if not 0 <= address <= (1 << 64) - size:
+        raise Errno(errno.EFAULT)
+    return (ctypes.c_char * size).from_address(address)
+
+
+class Pages:
+    """Memory of a device: one sparse file in which every buffer object has a place of its own.
+
+    Places are never reused, so a program that maps the file itself can never see another's pages.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._fd = -1
+        self._next = 1 << 32
+        self._users = 0
+
+    @property
+    def fd(self) -> int:
+        if self._fd < 0:
+            self._fd = os.memfd_create(self._name)
+            os.ftruncate(self._fd, 1 << 40)
+        return self._fd
+
+    def hold(self) -> None:
+        """An open file or an object needs the memory."""
+        self._users += 1
+
+    def drop(self) -> None:
+        """One needs it no more; the file goes with the last."""
+        self._users -= 1
+        if self._users == 0 and self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def take(self, size: int) -> int:
+        """The place of ``size`` fresh zero bytes."""
+        self.hold()
+        place = self._next
+        self._next += round_to_page(size)
+        return place
+
+    def map(self, place: int, size: int) -> _fast.Mapping:
+        return _fast.mmap(self.fd, size, place)
+
+    def free(self, place: int, size: int) -> None:
+        _libc().fallocate(self.fd, _PUNCH_HOLE | _KEEP_SIZE, place, round_to_page(size))
+        self.drop()
+
+
+_PUNCH_HOLE, _KEEP_SIZE = 2, 1
+
+
+@functools.cache
+def _libc() -> Any:
+    library = ctypes.CDLL(None, use_errno=True)
+    library.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return library
+
+
+class SimFile:
+    """An open file description. File descriptors and mappings hold it; ``released`` ends it."""
+
+    def __init__(self, kernel: SimKernel) -> None:
+        self.kernel = kernel
+        self.holders = 0
+
+    def ioctl(self, caller: Caller, request: int, address: int) -> int:
+        raise Errno(errno.ENOTTY)
+
+    def mmap(self, length: int, offset: int, prot: int, flags: int) -> _fast.Mapping:
+        raise Errno(errno.ENODEV)
+
+    def lseek(self, offset: int, whence: int) -> int:
+        raise Errno(errno.ESPIPE)
+
+    def stat_mode(self) -> tuple[int, int]:
+        """(st_mode, st_rdev) as fstat shows them."""
+        return stat.S_IFREG | 0o600, 0
+
+    def released(self) -> None:
+        """The last descriptor and the last mapping are gone."""
+
+
+class SimDevice:
+    """A simulated driver with one device. ``paths`` are its nodes."""
+
+    name: ClassVar[str]
+    major: ClassVar[int]
+
+    def __init__(self, kernel: SimKernel, paths: tuple[str, ...]) -> None:
+        self.kernel = kernel
+        self.paths = paths
+
+    def open(self, caller: Caller, path: str, flags: int) -> tuple[SimFile, int]:
+        """A new open file and the real descriptor that stands for it."""
+        raise NotImplementedError

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: MIT
+"""Simulated dma-bufs and the two devices that make them of plain memory.
+
+Checks stand in the order of drivers/dma-buf/{dma-buf,dma-heap,udmabuf}.c.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import stat
+from typing import TYPE_CHECKING, Protocol
+
+from npukit import _fast
+from npukit.abi import dma_buf as abi
+from npukit.abi import dma_heap, udmabuf
+from npukit.ioctl import IOC_READ, IOC_WRITE, decode
+from npukit.ioctl.kernel import PAGE_SIZE, round_to_page
+
+from .core import Caller, Errno, SimDevice, SimFile
+from .fence import Fence, SyncFileSim
+
+if TYPE_CHECKING:
+    from .kernel import SimKernel
+
+_ACCESS = abi.DMA_BUF_SYNC_RW
+
+
+class Backing(Protocol):
+    """What a dma-buf is made of."""
+
+    size: int
+    writers: list[Fence]
+    """Fences of work that writes the memory; of work that reads it the drivers keep none."""
+
+    def map_pages(self, length: int, offset: int, prot: int, flags: int) -> _fast.Mapping: ...
+    def get(self) -> None: ...
+    def put(self) -> None: ...
+
+
+class PlainPages:
+    """Memory in a file of its own."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self.fd = fd
+        self.size = size
+        self.writers: list[Fence] = []
+        self._users = 1
+
+    def map_pages(self, length: int, offset: int, prot: int, flags: int) -> _fast.Mapping:
+        return _fast.mmap(self.fd, length, offset, prot, flags)
+
+    def get(self) -> None:
+        self._users += 1
+
+    def put(self) -> None:
+        self._users -= 1
+        if self._users == 0:
+            os.close(self.fd)
+
+
+class DmaBufSim(SimFile):
+    """An open dma-buf. All descriptors of one export share it."""
+
+    def __init__(self, kernel: SimKernel, backing: Backing, writable: bool = True) -> None:
+        super().__init__(kernel)
+        self.backing = backing
+        self.writable = writable
+        self.label = b""
+        backing.get()
+
+    def install(self, cloexec: bool) -> int:
+        """A new descriptor. It is a real file of the right size, which polls as always ready."""
+        fd = os.memfd_create("dmabuf", os.MFD_CLOEXEC if cloexec else 0)
+        os.ftruncate(fd, self.backing.size)
+        self.kernel.install(fd, self)
+        return fd
+
+    def released(self) -> None:
+        self.backing.put()
+
+    def lseek(self, offset: int, whence: int) -> int:
+        if offset == 0 and whence == os.SEEK_END:
+            return self.backing.size
+        if offset == 0 and whence == os.SEEK_SET:
+            return 0
+        raise Errno(errno.EINVAL)
+
+    def mmap(self, length: int, offset: int, prot: int, flags: int) -> _fast.Mapping:
+        if offset % PAGE_SIZE or offset + length > round_to_page(self.backing.size):
+            raise Errno(errno.EINVAL)
+        if not self.writable and prot & _fast.PROT_WRITE and flags & _fast.MAP_SHARED:
+            raise Errno(errno.EACCES)
+        return self.backing.map_pages(length, offset, prot, flags)
+
+    def ioctl(self, caller: Caller, request: int, address: int) -> int:
+        if request == abi.DMA_BUF_IOCTL_SYNC:
+            return self._sync(caller, address)
+        if request in (abi.DMA_BUF_SET_NAME_A, abi.DMA_BUF_SET_NAME_B):
+            return self._set_name(caller, address)
+        if request == abi.DMA_BUF_IOCTL_EXPORT_SYNC_FILE:
+            return self._export_fence(caller, address)
+        if request == abi.DMA_BUF_IOCTL_IMPORT_SYNC_FILE:
+            return self._import_fence(caller, address)
+        raise Errno(errno.ENOTTY)
+
+    def _sync(self, caller: Caller, address: int) -> int:
+        flags = int.from_bytes(caller.copy_from_user(address, 8), "little")
+        if flags & ~abi.DMA_BUF_SYNC_VALID_FLAGS_MASK or not flags & _ACCESS:
+            raise Errno(errno.EINVAL)
+        if not flags & abi.DMA_BUF_SYNC_END:
+            writers = self.backing.writers
+            self.kernel.wait_for(lambda: all(fence.signalled for fence in writers), None)
+        return 0
+
+    def _set_name(self, caller: Caller, address: int) -> int:
+        name = b""
+        # A string ends where its zero byte is; the page behind it may not be there.
+        while len(name) < abi.DMA_BUF_NAME_LEN:
+            byte = caller.copy_from_user(address + len(name), 1)
+            if byte == b"\0":
+                self.label = name
+                return 0
+            name += byte
+        raise Errno(errno.EINVAL)
+
+    def _export_fence(self, caller: Caller, address: int) -> int:
+        size = ctypes.sizeof(abi.dma_buf_export_sync_file)
+        data = abi.dma_buf_export_sync_file.from_buffer_copy(caller.copy_from_user(address, size))
+        if data.flags & ~_ACCESS or not data.flags:
+            raise Errno(errno.EINVAL)
+        data.fd = SyncFileSim(self.kernel, self.backing.writers).install()
+        try:
+            caller.copy_to_user(address, bytes(data))
+        except Errno:
+            self.kernel.uninstall(data.fd)
+            raise
+        return 0
+
+    def _import_fence(self, caller: Caller, address: int) -> int:
+        size = ctypes.sizeof(abi.dma_buf_import_sync_file)
+        data = abi.dma_buf_import_sync_file.from_buffer_copy(caller.copy_from_user(address, size))
+        if data.flags & ~_ACCESS or not data.flags:
+            raise Errno(errno.EINVAL)
+        file = self.kernel.file(data.fd)
+        if not isinstance(file, SyncFileSim):
+            raise Errno(errno.EINVAL)
+        if data.flags & abi.DMA_BUF_SYNC_WRITE:
+            self.backing.writers += file.fences
+        return 0
+
+
+class CharFile(SimFile):
+    """An open node of a device that has no state of its own for each open file."""
+
+    def __init__(self, kernel: SimKernel, device: SimDevice) -> None:
+        super().__init__(kernel)
+        self.device = device
+
+    def stat_mode(self) -> tuple[int, int]:
+        return stat.S_IFCHR | 0o660, os.makedev(self.device.major, 0)
+
+
+class DmaHeapSim(SimDevice):
+    """/dev/dma_heap/system."""
+
+    name = "dma_heap"
+    major = 250
+
+    def open(self, caller: Caller, path: str, flags: int) -> tuple[SimFile, int]:
+        return DmaHeapFile(self.kernel, self), os.memfd_create("dma_heap")
+
+
+class DmaHeapFile(CharFile):
+    def ioctl(self, caller: Caller, request: int, address: int) -> int:
+        parts = decode(request)
+        if parts.nr:
+            raise Errno(errno.EINVAL)
+        # As in DRM, the sizes of caller and kernel may differ; the type byte is not looked at.
+        size = ctypes.sizeof(dma_heap.dma_heap_allocation_data)
+        given = min(parts.size, size)
+        raw = caller.copy_from_user(address, given) if parts.direction & IOC_WRITE else b""
+        data = dma_heap.dma_heap_allocation_data.from_buffer_copy(raw.ljust(size, b"\0"))
+        if (
+            data.fd
+            or data.fd_flags & ~dma_heap.DMA_HEAP_VALID_FD_FLAGS
+            or data.heap_flags & ~dma_heap.DMA_HEAP_VALID_HEAP_FLAGS
+            or not 0 < data.len <= (1 << 64) - PAGE_SIZE
+        ):
+            raise Errno(errno.EINVAL)
+        size = round_to_page(data.len)
+        pages = os.memfd_create("dma_heap")
+        try:
+            os.ftruncate(pages, size)
+        except OSError:
+            os.close(pages)
+            raise Errno(errno.ENOMEM) from None
+        backing = PlainPages(pages, size)
+        writable = data.fd_flags & os.O_ACCMODE != os.O_RDONLY
+        buffer = DmaBufSim(self.kernel, backing, writable)
+        backing.put()
+        data.fd = buffer.install(bool(data.fd_flags & os.O_CLOEXEC))
+        if parts.direction & IOC_READ:
+            try:
+                caller.copy_to_user(address, bytes(data)[:given])
+            except Errno:
+                self.kernel.uninstall(data.fd)
+                raise
+        return 0
+
+
+class UdmabufSim(SimDevice):
+    """/dev/udmabuf, with the limits that the module has by default."""
+
+    name = "udmabuf"
+    major = 10
+    LIST_LIMIT = 1024
+    SIZE_LIMIT = 64 << 20
+
+    def open(self, caller: Caller, path: str, flags: int) -> tuple[SimFile, int]:
+        return UdmabufFile(self.kernel, self), os.memfd_create("udmabuf")
+
+
+class MemfdRanges:
+    """Ranges of memfds, one after another, as one piece of memory."""
+
+    def __init__(self, pieces: list[tuple[int, int, int]]) -> None:
+        self.pieces = pieces
+        self.size = sum(size for _, _, size in pieces)
+        self.writers: list[Fence] = []
+        self._users = 1
+
+    def map_pages(self, length: int, offset: int, prot: int, flags: int) -> _fast.Mapping:
+        if not flags & _fast.MAP_SHARED:
+            raise Errno(errno.EINVAL)
+        parts = []
+        for fd, start, size in self.pieces:
+            if length > 0 and offset < size:
+                part = min(length, size - offset)
+                parts.append((fd, start + offset, part))
+                length -= part
+                offset = 0
+            else:
+                offset -= size
+        if len(parts) == 1:
+            fd, start, size = parts[0]
+            return _fast.mmap(fd, size, start, prot, flags)
+        # Reserve the whole range, then lay the pieces over it.
+        whole = sum(size for _, _, size in parts)
+        mapping = _fast.mmap(-1, whole, 0, prot, flags | _fast.MAP_ANONYMOUS)
+        address = mapping.address
+        for fd, start, size in parts:
+            _overlay(address, size, prot, fd, start)
+            address += size
+        return mapping
+
+    def get(self) -> None:
+        self._users += 1
+
+    def put(self) -> None:
+        self._users -= 1
+        if self._users == 0:
+            for fd, _, _ in self.pieces:
+                os.close(fd)
+
+
+_MAP_FIXED = 0x10
+
+
+def _overlay(address: int, size: int, prot: int, fd: int, offset: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int64,
+    )
+    flags = _fast.MAP_SHARED | _MAP_FIXED
+    if libc.mmap(address, size, prot, flags, fd, offset) != address:
+        raise Errno(ctypes.get_errno())
+
+
+class UdmabufFile(CharFile):
+    device: UdmabufSim
+
+    def ioctl(self, caller: Caller, request: int, address: int) -> int:
+        if request == udmabuf.UDMABUF_CREATE:
+            raw = caller.copy_from_user(address, ctypes.sizeof(udmabuf.udmabuf_create))
+            head = udmabuf.udmabuf_create.from_buffer_copy(raw)
+            return self._create(head.flags, [(head.memfd, head.offset, head.size)])
+        if request == udmabuf.UDMABUF_CREATE_LIST:
+            size = ctypes.sizeof(udmabuf.udmabuf_create_list)
+            raw = caller.copy_from_user(address, size)
+            many = udmabuf.udmabuf_create_list.from_buffer_copy(raw)
+            if many.count > self.device.LIST_LIMIT:
+                raise Errno(errno.EINVAL)
+            item = udmabuf.udmabuf_create_item
+            raw = caller.copy_from_user(address + size, many.count * ctypes.sizeof(item))
+            items = (item * many.count).from_buffer_copy(raw)
+            return self._create(many.flags, [(i.memfd, i.offset, i.size) for i in items])
+        raise Errno(errno.ENOTTY)
+
+    def _create(self, flags: int, items: list[tuple[int, int, int]]) -> int:
+        total = 0
+        for _, offset, size in items:
+            total += size
+            if offset % PAGE_SIZE or size % PAGE_SIZE or total > self.device.SIZE_LIMIT:
+                raise Errno(errno.EINVAL)
+        if total == 0:
+            raise Errno(errno.EINVAL)
+        pieces: list[tuple[int, int, int]] = []
+        try:
+            for memfd, offset, size in items:
+                pieces.append((self._pin(memfd, offset, size), offset, size))
+        except Errno:
+            for fd, _, _ in pieces:
+                os.close(fd)
+            raise
+        backing = MemfdRanges(pieces)
+        buffer = DmaBufSim(self.kernel, backing)
+        backing.put()
+        return buffer.install(bool(flags & udmabuf.UDMABUF_FLAGS_CLOEXEC))
+
+    @staticmethod
+    def _pin(memfd: int, offset: int, size: int) -> int:
+        """A descriptor of our own of a memfd that obeys the driver's rules."""
+        try:
+            seals = fcntl.fcntl(memfd, fcntl.F_GET_SEALS)
+        except OSError:
+            raise Errno(errno.EBADFD) from None
+        future_write = 0x10
+        if not seals & fcntl.F_SEAL_SHRINK or seals & (fcntl.F_SEAL_WRITE | future_write):
+            raise Errno(errno.EINVAL)
+        if offset + size > os.fstat(memfd).st_size:
+            raise Errno(errno.EINVAL)
+        return os.dup(memfd)

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: MIT
+"""SimKernel: a kernel made of software, with NPUs made of software behind it."""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import errno
+import functools
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from npukit import _fast
+from npukit.ioctl import LinuxKernel, ProgramError
+from npukit.ioctl.kernel import Argument
+
+from .core import Caller, Errno, LocalCaller, SimDevice, SimFile
+from .dma_buf import DmaHeapSim, UdmabufSim
+from .rknpu import RknpuMiscSim, RknpuSim
+from .rocket import RocketSim
+
+DEVICES: dict[str, Callable[[SimKernel, int], SimDevice]] = {
+    "rknpu": lambda kernel, n: RknpuSim(
+        kernel, (f"/dev/dri/card{n + 1}", f"/dev/dri/renderD{n + 129}")
+    ),
+    "rknpu-misc": lambda kernel, n: RknpuMiscSim(kernel, ("/dev/rknpu",)),
+    "rocket": lambda kernel, n: RocketSim(kernel, (f"/dev/accel/accel{n}",)),
+    "dma_heap": lambda kernel, n: DmaHeapSim(kernel, ("/dev/dma_heap/system",)),
+    "udmabuf": lambda kernel, n: UdmabufSim(kernel, ("/dev/udmabuf",)),
+}
+"""Name of a simulated device -> what makes it, given the kernel and its number among its kind."""
+
+
+class SimKernel:
+    """A simulated machine. ``devices`` names what it has (see DEVICES; a name may come twice).
+
+    Descriptors are real ones of this process, so they can be polled and counted; what they mean is
+    known here: use this object's methods on them. In *faithful* mode (the default) drivers behave
+    as the real ones do, swallowed errors included. In *strict* mode what a driver would swallow
+    raises ProgramError from the call that it concerns. ``log`` holds what the drivers would have
+    printed.
+
+    Synchronization: any number of threads; calls that wait let others in.
+    """
+
+    def __init__(
+        self, devices: Sequence[str] = ("rknpu", "dma_heap", "udmabuf"), *, strict: bool = False
+    ) -> None:
+        unknown = [name for name in devices if name not in DEVICES]
+        if unknown:
+            raise ValueError(f"no simulated device {unknown[0]!r}; there are {', '.join(DEVICES)}")
+        self.strict = strict
+        self.log: list[str] = []
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self._linux = LinuxKernel()
+        self._caller = LocalCaller()
+        self._files: dict[int, SimFile] = {}
+        self._gone: collections.deque[Callable[[], None]] = collections.deque()
+        self.devices: list[SimDevice] = []
+        for name in devices:
+            number = sum(device.name == name for device in self.devices)
+            self.devices.append(DEVICES[name](self, number))
+
+    def path(self, name: str) -> str:
+        """The node of the first simulated device called ``name``; KeyError when there is none."""
+        for device in self.devices:
+            if device.name == name:
+                return device.paths[0]
+        raise KeyError(name)
+
+    # What the drivers use; the lock is held.
+
+    def file(self, fd: int) -> SimFile | None:
+        """The simulated file behind a descriptor."""
+        return self._files.get(fd)
+
+    def files_of(self, device: SimDevice) -> list[Any]:
+        """The open files of a device that keeps its device in ``device``."""
+        return [file for file in {*self._files.values()} if getattr(file, "device", 0) is device]
+
+    def install(self, fd: int, file: SimFile) -> None:
+        """Let a real descriptor stand for a simulated file."""
+        stale = self._files.pop(fd, None)
+        if stale is not None:
+            self.put(stale)
+        file.holders += 1
+        self._files[fd] = file
+
+    def uninstall(self, fd: int) -> None:
+        """Close a descriptor."""
+        file = self._files.pop(fd, None)
+        os.close(fd)
+        if file is not None:
+            self.put(file)
+
+    def wait_for(self, condition: Callable[[], bool], timeout: float | None) -> bool:
+        """Let others in until ``condition`` holds; False after ``timeout`` seconds."""
+        return self.changed.wait_for(condition, timeout)
+
+    def sleep(self, seconds: float) -> None:
+        """Let others in for a while, whatever happens."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.changed.wait(left)
+
+    def complain(self, text: str) -> None:
+        """Say what a driver swallows: in strict mode to the caller, else to the log."""
+        self.log.append(text)
+        if self.strict:
+            raise ProgramError(message="the real driver hides this", hint=text)
+
+    def when_unmapped(self, mapping: _fast.Mapping, release: Callable[[], None]) -> None:
+        """Call ``release``, with the lock held, when ``mapping`` and all views of it are gone."""
+        weakref.finalize(mapping, self._unmapped, release).atexit = False
+
+    def put(self, file: SimFile) -> None:
+        file.holders -= 1
+        if file.holders == 0:
+            file.released()
+
+    def _unmapped(self, release: Callable[[], None]) -> None:
+        """A mapping is gone. The collector may call this anywhere, also while the lock is held."""
+        self._gone.append(release)
+        if self.lock.acquire(blocking=False):
+            try:
+                self._reap()
+            finally:
+                self.lock.release()
+
+    def _reap(self) -> None:
+        """Do what could not be done when a mapping went."""
+        while self._gone:
+            self._gone.popleft()()
+        if not self._files:
+            self._caller.close()
+
+    # The Kernel protocol.
+
+    def open(self, path: str, flags: int) -> int:
+        with self.lock:
+            self._reap()
+            for device in self.devices:
+                if path in device.paths:
+                    try:
+                        file, fd = device.open(self._caller, path, flags)
+                    except Errno as error:
+                        raise OSError(error.code, os.strerror(error.code), path) from None
+                    os.set_inheritable(fd, not flags & os.O_CLOEXEC)
+                    self.install(fd, file)
+                    return fd
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    def close(self, fd: int) -> None:
+        with self.lock:
+            self.uninstall(fd)
+            self._reap()
+
+    def dup(self, fd: int) -> int:
+        with self.lock:
+            copy = os.dup(fd)
+            file = self._files.get(fd)
+            if file is not None:
+                self.install(copy, file)
+            return copy
+
+    def ioctl(self, fd: int, request: int, arg: Argument = None) -> tuple[int, int]:
+        with self.lock:
+            self._reap()
+            file = self._files.get(fd)
+            if file is not None:
+                address, _keep = _address(arg)
+                try:
+                    return file.ioctl(self._caller, int(request) & 0xFFFFFFFF, address), 0
+                except Errno as error:
+                    return -1, error.code
+        return self._linux.ioctl(fd, request, arg)
+
+    def mmap(
+        self,
+        fd: int,
+        length: int,
+        offset: int = 0,
+        prot: int = _fast.PROT_READ | _fast.PROT_WRITE,
+        flags: int = _fast.MAP_SHARED,
+    ) -> _fast.Mapping:
+        with self.lock:
+            self._reap()
+            file = self._files.get(fd)
+            if file is not None:
+                try:
+                    mapping = file.mmap(length, offset, prot, flags)
+                except Errno as error:
+                    raise OSError(error.code, os.strerror(error.code)) from None
+                file.holders += 1
+                self.when_unmapped(mapping, functools.partial(self.put, file))
+                return mapping
+        return self._linux.mmap(fd, length, offset, prot, flags)
+
+    def munmap(self, mapping: _fast.Mapping) -> None:
+        mapping.close()
+
+    def fstat(self, fd: int) -> os.stat_result:
+        real = os.fstat(fd)
+        with self.lock:
+            file = self._files.get(fd)
+            if file is None:
+                return real
+            mode, rdev = file.stat_mode()
+        fields: dict[str, Any] = {
+            name: getattr(real, name) for name in dir(real) if name.startswith("st_")
+        }
+        fields.update(st_mode=mode, st_rdev=rdev)
+        return os.stat_result((mode, *real[1:]), fields)
+
+    def lseek(self, fd: int, offset: int, whence: int = os.SEEK_SET) -> int:
+        with self.lock:
+            file = self._files.get(fd)
+            if file is not None:
+                try:
+                    return file.lseek(offset, whence)
+                except Errno as error:
+                    raise OSError(error.code, os.strerror(error.code)) from None
+        return os.lseek(fd, offset, whence)
+
+    def poll(
+        self, fds: Sequence[tuple[int, int]], timeout: float | None = None
+    ) -> list[tuple[int, int]]:
+        return self._linux.poll(fds, timeout)
+
+    def memfd_create(self, name: str, flags: int = os.MFD_CLOEXEC) -> int:
+        return os.memfd_create(name, flags)
+
+    def ftruncate(self, fd: int, length: int) -> None:
+        os.ftruncate(fd, length)
+
+    def fcntl(self, fd: int, command: int, arg: int = 0) -> int:
+        return self._linux.fcntl(fd, command, arg)
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+
+def _address(arg: Argument) -> tuple[int, object]:
+    """The address that a system call would get, and what must live until it is done."""
+    if arg is None:
+        return 0, None
+    if isinstance(arg, int):
+        return arg, None
+    if isinstance(arg, (ctypes.Structure, ctypes.Union, ctypes.Array)):
+        return ctypes.addressof(arg), arg
+    view = memoryview(arg)
+    if view.readonly:
+        copy = ctypes.create_string_buffer(view.tobytes(), view.nbytes)
+        return ctypes.addressof(copy), copy
+    window = (ctypes.c_char * view.nbytes).from_buffer(view)
+    return ctypes.addressof(window), window
+
+
+__all__ = ["DEVICES", "Caller", "SimKernel"]
