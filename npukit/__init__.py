@@ -1,2 +1,75 @@
 # SPDX-License-Identifier: MIT
-"""npukit."""
+"""npukit: talk to any Linux NPU through its kernel driver, or to a simulated one.
+
+    import npukit
+
+    with npukit.open("sim:rknpu") as device:
+        ...
+
+``open`` and ``discover`` are the way in. Everything else is imported by its own name
+(``npukit.abi.rocket``, ``npukit.programs.rk3588.matmul``), and nothing is loaded before it is used.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from npukit.devices import Device, Found
+    from npukit.ioctl import Kernel
+
+__version__ = "0.1.0"
+
+__all__ = ["discover", "open"]
+
+
+def discover(kernel: Kernel | None = None, root: str | os.PathLike[str] = "/") -> list[Found]:
+    """The NPUs of this machine, those that npukit can drive first; see npukit.devices.discover."""
+    from npukit.devices import discover as find
+
+    return find(kernel, root)
+
+
+def open(  # noqa: A001
+    path: str | None = None, kernel: Kernel | None = None, *, strict: bool = False
+) -> Device:
+    """Open an NPU.
+
+    ``path`` is a node ("/dev/accel/accel0"), a simulated device ("sim:rknpu", "sim:rocket"; with
+    ``strict`` it raises what the real driver would hide), or None for the first real NPU that
+    npukit can drive. A simulated one is never chosen unasked: NoDevice says how to name it.
+    """
+    from npukit.devices import discover as find
+    from npukit.ioctl import NoDevice
+
+    if path is not None and path.startswith("sim:"):
+        from npukit.sim import SimKernel
+
+        name = path.removeprefix("sim:")
+        kernel = SimKernel([name], strict=strict)
+        return _open(kernel.path(name), kernel)
+    if strict:
+        raise ValueError("strict is for simulated devices")
+    if path is None:
+        found = find(kernel)
+        usable = [node for node in found if node.drivable]
+        if not usable:
+            seen = "; ".join(
+                f"{n.path} ({n.description}): {n.problem or 'no driver class'}" for n in found
+            )
+            raise NoDevice(
+                2,
+                "no NPU that npukit can drive",
+                hint=f"{seen or 'none is there'}. "
+                'npukit.open("sim:rknpu") or "sim:rocket" opens a simulated one',
+            )
+        path = usable[0].path
+    return _open(path, kernel)
+
+
+def _open(path: str, kernel: Kernel | None) -> Device:
+    from npukit.devices import open_device
+    from npukit.programs.rk3588.explain import explain_timeout
+
+    return open_device(path, kernel, explainer=explain_timeout)

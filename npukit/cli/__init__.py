@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: MIT
+"""The command line: one file per command group, and no logic of its own."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from npukit.ioctl import NpuError
+
+COMMANDS = {
+    "decode": "decode",
+    "devices": "devices",
+    "regcmd": "regcmd",
+    "smoke": "smoke",
+}
+"""Command -> module here that has a click command of that name."""
+
+
+class Lazy(click.Group):
+    """Loads a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command = getattr(importlib.import_module(f"{__name__}.{module}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except NpuError as error:
+            click.echo(f"npukit: {error}", err=True)
+            sys.exit(1)
+
+
+@click.group(cls=Lazy)
+@click.version_option(package_name="npukit")
+def main() -> None:
+    """Talk to any Linux NPU through its kernel driver, or to a simulated one."""

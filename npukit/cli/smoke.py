@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT
+"""``npukit smoke``: does the whole path work here?"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from npukit.smoke import Step, run
+
+
+@click.command()
+@click.option("--device", metavar="PATH|sim:rknpu|sim:rocket", help="Use this device.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def smoke(device: str | None, as_json: bool) -> None:
+    """Open an NPU, or a simulated one, use it in every way, and check each result.
+
+    Exit status 0 when all held.
+    """
+    results = list(run(device))
+    lines = [result for result in results if isinstance(result, str)]
+    steps = [result for result in results if isinstance(result, Step)]
+    passed = all(step.passed for step in steps)
+    if as_json:
+        rows = [dataclasses.asdict(step) for step in steps]
+        click.echo(json.dumps({"device": lines[0], "passed": passed, "steps": rows}, indent=2))
+    else:
+        click.echo("\n".join(lines))
+        table = Table("step", "", "ms", "seen")
+        for step in steps:
+            mark = "[green]ok[/]" if step.passed else "[red]FAILED[/]"
+            table.add_row(step.name, mark, f"{step.seconds * 1000:.1f}", step.detail)
+        Console().print(table)
+    sys.exit(not passed)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: MIT
+"""The whole path in a few seconds: open, allocate, multiply, classify; each step checked.
+
+Like the package's face, it knows real and simulated devices both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import npukit
+from npukit import digits
+from npukit.devices import Device, RknpuDevice
+from npukit.ioctl import NoDevice, NpuError
+from npukit.programs.rk3588.launch import Rk3588Device
+from npukit.programs.rk3588.matmul import matmul
+
+DEFAULT_DEVICE = "sim:rknpu"
+BUFFER_BYTES = 1 << 20
+_INT8_SHAPE = (64, 256, 96)
+_FP16_SHAPE = (64, 256, 48)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of the result: what was done, whether it held, how long it took, what was seen."""
+
+    name: str
+    passed: bool
+    seconds: float
+    detail: str
+
+
+def choose(path: str | None = None) -> tuple[Device, str]:
+    """The device named, the first NPU, or a simulated one; and a line that says which."""
+    if path is not None:
+        return npukit.open(path), f"using {path}"
+    try:
+        device = npukit.open()
+    except NoDevice:
+        return npukit.open(
+            DEFAULT_DEVICE
+        ), f"no NPU found: using the simulated RK3588 ({DEFAULT_DEVICE})"
+    return device, f"using {device.path} ({device.driver})"
+
+
+def run(path: str | None = None) -> Iterator[str | Step]:
+    """A line about the device, then a Step for each thing done.
+
+    A step that fails ends the run: those after it would only repeat its failure. NpuError when the
+    device cannot be opened.
+    """
+    start = time.perf_counter()
+    device, line = choose(path)
+    yield line
+    with device:
+        assert isinstance(device, Rk3588Device)
+        yield Step("open and identify", True, time.perf_counter() - start, _identity(device))
+        steps: list[tuple[str, Callable[[Any], tuple[bool, str]]]] = [
+            ("allocate, map, write, sync, read back", _memory),
+            ("int8 matmul", _int8),
+            ("fp16 matmul", _fp16),
+            ("classify handwritten digits", _digits),
+        ]
+        for name, check in steps:
+            start = time.perf_counter()
+            try:
+                passed, detail = check(device)
+            except NpuError as error:
+                passed, detail = False, str(error)
+            yield Step(name, passed, time.perf_counter() - start, detail)
+            if not passed:
+                return
+
+
+def _identity(device: Rk3588Device) -> str:
+    if isinstance(device, RknpuDevice):
+        version = ".".join(map(str, device.driver_version))
+        return f"rknpu {version}, hardware {device.hardware_version:#x}, {device.path}"
+    return f"{device.version.description}, {device.path}"
+
+
+def _memory(device: Rk3588Device) -> tuple[bool, str]:
+    pattern = np.random.default_rng(0).integers(0, 256, BUFFER_BYTES, np.uint8)
+    with device.alloc(BUFFER_BYTES) as buffer:
+        with buffer.access("w") as memory:
+            memory[:] = pattern
+        with buffer.access("r") as memory:
+            same = np.array_equal(memory, pattern)
+        return same, f"{buffer.size} bytes at {buffer.dma_address:#x}"
+
+
+def _int8(device: Rk3588Device) -> tuple[bool, str]:
+    m, k, n = _INT8_SHAPE
+    rng = np.random.default_rng(1)
+    a = rng.integers(-128, 128, (m, k), np.int8)
+    b = rng.integers(-128, 128, (k, n), np.int8)
+    wrong = int(np.count_nonzero(matmul(device, a, b) != a.astype(np.int32) @ b.astype(np.int32)))
+    return wrong == 0, f"{m}x{k}x{n}, {wrong} of {m * n} differ from numpy"
+
+
+def _fp16(device: Rk3588Device) -> tuple[bool, str]:
+    m, k, n = _FP16_SHAPE
+    rng = np.random.default_rng(2)
+    a = rng.standard_normal((m, k)).astype(np.float16)
+    b = rng.standard_normal((k, n)).astype(np.float16)
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    reference = wide_a @ wide_b
+    error = np.abs(matmul(device, a, b) - reference)
+    bound = fp16_bound(reference, np.abs(wide_a) @ np.abs(wide_b), k, np.float32)
+    return (
+        bool((error <= bound).all()),
+        f"{m}x{k}x{n}, largest error {np.max(error / bound):.0%} of the bound",
+    )
+
+
+def fp16_bound(reference: Any, magnitude: Any, k: int, dtype: type[np.floating[Any]]) -> Any:
+    """How far an fp16 product may be from the exact one: half an ulp of ``dtype`` at ``reference``
+    plus k * 2^-24 * ``magnitude``, the sum of the absolute products."""
+    half_ulp = np.spacing(np.abs(reference).astype(dtype)).astype(np.float64) / 2
+    return half_ulp + k * 2.0**-24 * magnitude
+
+
+def _digits(device: Rk3588Device) -> tuple[bool, str]:
+    data, network = digits.load(), digits.network()
+    found = network.logits(data.images, lambda a, b: matmul(device, a, b))
+    expected = network.logits(data.images, digits.numpy_matmul)
+    same = int(np.count_nonzero((found == expected).all(axis=1)))
+    right = found.argmax(axis=1) == data.labels
+    accuracy = right[data.held_out].mean()
+    return (
+        bool(same == len(data.images) and accuracy >= 0.95),
+        f"{accuracy:.1%} of {len(right[data.held_out])} held-out images right; "
+        f"{same} of {len(data.images)} equal the integer network in numpy",
+    )
