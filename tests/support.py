@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: MIT
 """What several test modules share."""
 
+import contextlib
+import gc
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,3 +16,33 @@ SHARED = ROOT.parent / "shared"
 needs_shared = pytest.mark.skipif(
     not (SHARED / "data").is_dir(), reason="golden data (../shared) is not beside this checkout"
 )
+
+
+def open_fds() -> set[int]:
+    """The descriptors that this process has open now."""
+    return {int(name) for name in os.listdir("/proc/self/fd")} - {_listing_fd()}
+
+
+def _listing_fd() -> int:
+    """The number that listdir's own descriptor had: the lowest free one."""
+    fd = os.open("/", os.O_RDONLY)
+    os.close(fd)
+    return fd
+
+
+def mapped_files() -> int:
+    """How many mappings of memfds this process has."""
+    with open("/proc/self/maps") as maps:
+        return sum("/memfd:" in line for line in maps)
+
+
+@contextlib.contextmanager
+def no_leak() -> Iterator[None]:
+    """Fails when descriptors or mappings of memfds are left that were not there before."""
+    gc.collect()
+    fds, maps = open_fds(), mapped_files()
+    yield
+    gc.collect()
+    left = {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in open_fds() - fds}
+    assert not left, f"descriptors left open: {left}"
+    assert mapped_files() <= maps, "mappings left"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno as _errno
 import os
+from typing import Any
 
 
 class NpuError(OSError):
@@ -32,6 +33,11 @@ class NpuError(OSError):
         self.request = request
         self.argument = argument
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # OSError's own would give the path as a third positional argument.
+        state = {**self.__dict__, "filename": self.filename}
+        return type(self), (self.errno, self.strerror), state
 
     def __str__(self) -> str:
         code = _errno.errorcode.get(self.errno or 0, str(self.errno))

@@ -109,11 +109,12 @@ class Program:
         offset = 0
         for program in programs:
             for task in program.tasks:
-                body = program.words[task.offset : task.offset + task.count]
+                gap = -offset % step
+                offset += gap
                 tasks.append(Task(offset, task.count, task.enable_mask, task.int_mask))
-                gap = -task.count % step
-                words += [body, np.zeros(gap, np.uint64)]
-                offset += task.count + gap
+                body = program.words[task.offset : task.offset + task.count]
+                words += [np.zeros(gap, np.uint64), body]
+                offset += task.count
         unproven = dict.fromkeys(reason for program in programs for reason in program.unproven)
         return cls(np.concatenate(words) if words else [], tasks, unproven)
 
