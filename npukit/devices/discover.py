@@ -133,12 +133,15 @@ def open_device(path: str, kernel: Kernel | None = None, **options: Any) -> Devi
         name = driver_of(kernel, path)
     except OSError as error:
         raise NpuError(error.errno or errno.EIO, path=path) from error
-    # The vendor's misc device is no DRM device; the class asks it who it is.
-    cls = DRIVABLE.get(name) if name else RknpuDevice
+    # A misc device goes by its name: a question to a node of another kind may be a command to it.
+    if name is None and os.path.basename(path) == "rknpu":
+        name = "rknpu"
+    cls = DRIVABLE.get(name or "")
     if cls is None:
+        what = f"the driver {name!r}" if name else "what is neither DRM nor a known misc device"
         raise AbiMismatch(
             errno.ENOTSUP,
             path=path,
-            hint=f"npukit cannot drive {name!r} yet; it drives {', '.join(DRIVABLE)}",
+            hint=f"npukit cannot drive {what}; it drives {', '.join(DRIVABLE)}",
         )
     return cls(path, kernel, **options)  # type: ignore[arg-type]

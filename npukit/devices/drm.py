@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ class DrmVersion:
 
 
 def drm_version(kernel: Kernel, fd: int) -> DrmVersion | None:
-    """Who drives this file; None when it is not a DRM device (ENOTTY and the like)."""
+    """Who drives this file; None when it is not a DRM device. NpuError when it would not say."""
     name, desc = ctypes.create_string_buffer(64), ctypes.create_string_buffer(128)
     version = abi.drm_version(
         name=ctypes.addressof(name),
@@ -36,8 +37,11 @@ def drm_version(kernel: Kernel, fd: int) -> DrmVersion | None:
     )
     try:
         abi.DRM_IOCTL_VERSION(kernel, fd, version)
-    except NpuError:
-        return None
+    except NpuError as error:
+        # ENOTTY is what a file of another kind says; a few drivers know every type of request.
+        if error.errno in (errno.ENOTTY, errno.EINVAL):
+            return None
+        raise
     # The vendor's misc device takes any request of this number for its own and answers something.
     if b"\0" in name.raw[: version.name_len]:
         return None
@@ -55,7 +59,11 @@ class DrmDevice(Device):
 
     def __init__(self, kernel: Kernel, path: str) -> None:
         super().__init__(kernel, path)
-        version = drm_version(kernel, self._file.fd)
+        try:
+            version = drm_version(kernel, self._file.fd)
+        except NpuError:
+            self.close()
+            raise
         if version is None or version.name != self.driver:
             found = f"driver {version.name!r}" if version else "not a DRM device"
             self.close()

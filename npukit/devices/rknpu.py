@@ -123,7 +123,7 @@ class RknpuDevice(Device):
         super().__init__(kernel or LinuxKernel(), path)
         self.explainer = explainer
         self.misc = False
-        self.version: DrmVersion | None = drm_version(self.kernel, self._file.fd)
+        self.version: DrmVersion | None = None
         try:
             self._identify()
         except BaseException:
@@ -131,6 +131,7 @@ class RknpuDevice(Device):
             raise
 
     def _identify(self) -> None:
+        self.version = drm_version(self.kernel, self._file.fd)
         if self.version is None:
             self.misc = True
         elif self.version.name != self.driver:
