@@ -117,8 +117,9 @@ class Compiler:
 
 
 def _probe(headers: Iterable[str], expressions: list[str], skipped: set[int]) -> str:
-    # O_CLOEXEC and O_RDWR, which a few macros are made of, come from asm/fcntl.h without a libc.
-    lines = ["#include <asm/fcntl.h>", *(f"#include <{header}>" for header in headers)]
+    # Some headers leave it to their user to include what O_CLOEXEC and _IOWR come from.
+    lines = ["#include <asm/fcntl.h>", "#include <linux/ioctl.h>"]
+    lines += [f"#include <{header}>" for header in headers]
     lines.append("void npukit_probe(void) {")
     # Some compilers do not print an operand of more than 31 bits: four of 16 it is.
     for line, expression in enumerate(expressions):
