@@ -62,8 +62,9 @@ class Compiler:
                 for header in headers
                 if any((directory / header).is_file() for directory in self.directories)
             }
-        asked = "".join(f"#if __has_include(<{h}>)\nnpukit {h} \n#endif\n" for h in headers)
-        return set(re.findall(r"^npukit (\S+)", self._run("-E", asked).stdout, re.MULTILINE))
+        # In quotes, because "linux" by itself is a macro.
+        asked = "".join(f'#if __has_include(<{h}>)\n"npukit {h}"\n#endif\n' for h in headers)
+        return set(re.findall(r'^"npukit (\S+)"', self._run("-E", asked).stdout, re.MULTILINE))
 
     def version(self) -> tuple[int, int] | None:
         """The kernel version that the headers state; None when they do not."""

@@ -243,14 +243,21 @@ def of_module(names: Mapping[str, Any]) -> Interface:
     """
     result = Interface()
     for name, value in names.items():
-        if name.startswith("_"):
-            continue
-        if isinstance(value, type) and issubclass(value, ctypes.Structure | ctypes.Union):
-            if hasattr(value, "_size_"):
-                result.layouts[name] = (of_class(value),)
-        elif isinstance(value, int) and not isinstance(value, bool):
+        if is_layout(name, value):
+            result.layouts[name] = (of_class(value),)
+        elif isinstance(value, int) and not isinstance(value, bool) and not name.startswith("_"):
             result.constants[name] = int(value)
     return result
+
+
+def is_layout(name: str, value: Any) -> bool:
+    """Whether a name of an ABI module is a structure or union of the header."""
+    return (
+        not name.startswith("_")
+        and isinstance(value, type)
+        and issubclass(value, ctypes.Structure | ctypes.Union)
+        and hasattr(value, "_size_")
+    )
 
 
 def of_class(cls: Any) -> Layout:
@@ -272,7 +279,7 @@ def _members(cls: Any) -> tuple[Field, ...]:
         members.append(
             Field(
                 "" if name in anonymous else name,
-                _type(ctype),
+                type_text(ctype),
                 descriptor.offset,
                 ctypes.sizeof(ctype),
                 tuple(dims),
@@ -285,7 +292,8 @@ def _members(cls: Any) -> tuple[Field, ...]:
     return tuple(members)
 
 
-def _type(ctype: Any) -> str:
+def type_text(ctype: Any) -> str:
+    """A ctypes type as Field.type has it; a class of the module's own (_name) has no tag."""
     if issubclass(ctype, ctypes.Structure | ctypes.Union):
         kind = "union" if issubclass(ctype, ctypes.Union) else "struct"
         tag = ctype.__name__

@@ -8,9 +8,28 @@ from typing import Any
 
 from npukit.ioctl import Pointer
 
-from .interface import Field, Layout, of_class
+from .interface import Field, Layout, is_layout, of_class, type_text
+from .snapshot import Version
+from .subjects import SUBJECTS
+from .witnesses import names_of
 
 _WIDTH = 44
+
+
+def classes(driver: str, version: Version | None = None) -> dict[str, Any]:
+    """The structures and unions of an interface, by their C tags; None: the newest version.
+
+    AbiMismatch when that version does not have the interface.
+    """
+    names = names_of(SUBJECTS[driver], version)
+    return {tag: value for tag, value in names.items() if is_layout(tag, value)}
+
+
+def named(classes: dict[str, Any], tag: str) -> Any:
+    """One of them; ValueError that names those there are."""
+    if tag not in classes:
+        raise ValueError(f"no structure {tag!r}; there are {', '.join(classes)}")
+    return classes[tag]
 
 
 def text(cls: Any) -> str:
@@ -67,7 +86,7 @@ def _member(member: Field, offset: int, depth: int, pointers: dict[str, Pointer]
 
 
 def _target(pointer: Pointer) -> str:
-    name = getattr(pointer.target, "__name__", str(pointer.target)).removeprefix("c_")
+    name = type_text(pointer.target)
     count = f"[{pointer.count}]" if pointer.count else ""
     stride = f", {pointer.stride} bytes each" if pointer.stride else ""
     return f"{name}{count}{stride} ({pointer.direction})"

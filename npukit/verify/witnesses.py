@@ -6,9 +6,10 @@ They take what npukit says from ``ours`` and never look at one another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from npukit.abi import drm
 from npukit.ioctl import AbiMismatch
@@ -29,12 +30,16 @@ def ours(subject: Subject, version: Version | None) -> Interface:
 
     AbiMismatch when that version does not have the interface.
     """
+    return _own(subject, of_module(names_of(subject, version)))
+
+
+def names_of(subject: Subject, version: Version | None) -> Mapping[str, Any]:
+    """The names of an ABI module, as that Linux version has them."""
     module = import_module(f"npukit.abi.{subject.name}")
     if version is None or not hasattr(module, "for_kernel"):
-        names = vars(module)
-    else:
-        names = module.for_kernel(version).names
-    return _own(subject, of_module(names))
+        return vars(module)
+    names: Mapping[str, Any] = module.for_kernel(version).names
+    return names
 
 
 def variants(subject: Subject) -> dict[str, Interface]:
@@ -151,6 +156,8 @@ def module_table(subject: Subject, module: image.Module, version: Version | None
             )
         requests.pop(name, None)
     compared.absent += requests
+    if subject.partial:
+        compared.unknown = []
     guarded = tuple(
         f"DRM_IOCTL_{entry.name.removeprefix('DRM_IOCTL_')} needs {entry.guard}"
         for entry in entries

@@ -126,6 +126,15 @@ def test_vendor_headers_may_lie_anywhere_and_be_raw(tmp_path: Path) -> None:
     assert (result.verdict, result.facts) == (Verdict.AGREED, 3)
 
 
+def test_installed_headers_are_found() -> None:
+    compiler = Compiler()
+    assert compiler.source == "installed headers"
+    assert compiler.present(["linux/types.h", "linux/nowhere.h"]) == {"linux/types.h"}
+    version = compiler.version()
+    assert version is not None
+    assert version >= (2, 6)
+
+
 def test_a_directory_that_is_not_there() -> None:
     with pytest.raises(FormatError, match="no such directory"):
         check(["rocket"], headers=Path("/nowhere/at/all"))

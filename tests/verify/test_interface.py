@@ -152,7 +152,7 @@ def test_text_shows_offsets_holes_and_pointers() -> None:
     assert [line.split() for line in lines if "grid" in line] == [
         ["s64", "grid[1][2];", "/*", "16", "16", "*/"]
     ]
-    assert next(line for line in lines if " items" in line).endswith("-> ubyte[count] (out)")
+    assert next(line for line in lines if " items" in line).endswith("-> u8[count] (out)")
     assert "    /* 7 bytes padding */" in lines
     assert lines[-2:] == ["    /* size: 64, members: 11 */", "};"]
 
