@@ -183,8 +183,8 @@ class Buffer(Memory):
             return
         self._closed = True
         self._unmap()
-        self._destroy()
         self.device._children.discard(self)
+        self._destroy()
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
@@ -286,10 +286,12 @@ class Device:
                 ResourceWarning,
                 stacklevel=2,
             )
-        for child in list(self._children):
-            child.close()
-        self._closed = True
-        self._file.release()
+        # All is closed even when the driver refuses to let one go; its first refusal is raised.
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._file.release)
+            stack.callback(setattr, self, "_closed", True)
+            for child in list(self._children):
+                stack.callback(child.close)
 
     def __enter__(self) -> Self:
         return self

@@ -61,6 +61,9 @@ class SimKernel:
         self._caller = LocalCaller()
         self._files: dict[int, SimFile] = {}
         self._gone: collections.deque[Callable[[], None]] = collections.deque()
+        self._mappings: weakref.WeakKeyDictionary[_fast.Mapping, list[Any]] = (
+            weakref.WeakKeyDictionary()
+        )
         self.devices: list[SimDevice] = []
         for name in devices:
             number = sum(device.name == name for device in self.devices)
@@ -116,7 +119,9 @@ class SimKernel:
 
     def when_unmapped(self, mapping: _fast.Mapping, release: Callable[[], None]) -> None:
         """Call ``release``, with the lock held, when ``mapping`` and all views of it are gone."""
-        weakref.finalize(mapping, self._unmapped, release).atexit = False
+        finalizer = weakref.finalize(mapping, self._unmapped, release)
+        finalizer.atexit = False
+        self._mappings.setdefault(mapping, []).append(finalizer)
 
     def put(self, file: SimFile) -> None:
         file.holders -= 1
@@ -203,6 +208,9 @@ class SimKernel:
 
     def munmap(self, mapping: _fast.Mapping) -> None:
         mapping.close()
+        if mapping.views == 0:
+            for finalizer in self._mappings.pop(mapping, []):
+                finalizer()
 
     def fstat(self, fd: int) -> os.stat_result:
         real = os.fstat(fd)

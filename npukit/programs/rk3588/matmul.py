@@ -16,6 +16,7 @@ that is known to run: 16-byte atoms, LINE_STRIDE = 4 * row pitch, SURF_STRIDE = 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -340,8 +341,9 @@ class _Bench:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for buffer in self._buffers.values():
-            buffer.close()
+        with contextlib.ExitStack() as stack:
+            for buffer in self._buffers.values():
+                stack.callback(buffer.close)
 
     def _buffer(self, name: str, size: int) -> Any:
         """A buffer of at least ``size`` bytes; the one used before if it is large enough."""

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: MIT
+"""A second interpreter of RK3588 register commands, in numpy and without any of the C code.
+
+It takes a stream of one direct convolution as true, computes in int64 or float64, and says where each
+element of the output has to be. Only the address model and the layouts are here; what makes a stream
+illegal is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npukit.programs.rk3588.registers import REGISTERS, find
+
+ATOM = 16
+INPUTS = {0: np.dtype(np.int8), 2: np.dtype(np.float16)}
+OUTPUTS = {4: np.dtype(np.int32), 5: np.dtype(np.float32), 2: np.dtype(np.float16)}
+
+
+class Memory:
+    """Arrays of bytes at addresses."""
+
+    def __init__(self) -> None:
+        self.mappings: list[tuple[int, npt.NDArray[np.uint8]]] = []
+
+    def add(self, iova: int, data: npt.NDArray[np.uint8]) -> None:
+        self.mappings.append((iova, data))
+
+    def read(self, addresses: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """The elements at each of the addresses; IndexError when one is not mapped."""
+        size = dtype.itemsize
+        places = addresses.reshape(-1, 1) + np.arange(size)
+        out = np.zeros(places.shape, np.uint8)
+        found = np.zeros(places.shape, bool)
+        for iova, data in self.mappings:
+            here = (places >= iova) & (places < iova + len(data))
+            out[here] = data[places[here] - iova]
+            found |= here
+        if not found.all():
+            raise IndexError(hex(int(places[~found].min())))
+        return out.view(dtype).reshape(addresses.shape)
+
+
+@dataclass
+class Expected:
+    """``values``, ``magnitudes`` (sums of absolute products) and ``addresses`` are [y][x][channel].
+
+    ``terms`` is how many products make a sum. ``zeros`` are addresses of bytes that have to be zero:
+    what fills up the last atom.
+    """
+
+    values: npt.NDArray[Any]
+    magnitudes: npt.NDArray[Any]
+    addresses: npt.NDArray[np.int64]
+    dtype: np.dtype[Any]
+    terms: int
+    zeros: npt.NDArray[np.int64]
+
+
+class Registers:
+    def __init__(self, words: Iterable[int]) -> None:
+        self.values: dict[int, int] = dict.fromkeys(REGISTERS, 0)
+        for word in words:
+            target, value, offset = word >> 48, word >> 16 & 0xFFFFFFFF, word & 0xFFFF
+            if target & 1 and target not in (0x0041, 0x0081):
+                self.values[offset] = value
+
+    def __call__(self, name: str) -> int:
+        register, _, field = name.rpartition(".")
+        found = find(register)
+        return found.fields[field].get(self.values[found.offset])
+
+
+def _read_features(
+    get: Registers, memory: Memory, dtype: np.dtype[Any]
+) -> npt.NDArray[Any]:
+    width, height = get("CNA.DATA_SIZE0.DATAIN_WIDTH"), get("CNA.DATA_SIZE0.DATAIN_HEIGHT")
+    channels = get("CNA.DATA_SIZE1.DATAIN_CHANNEL")
+    line, surface = get("CNA.DMA_CON1.LINE_STRIDE"), get("CNA.DMA_CON2.SURF_STRIDE")
+    if get("CNA.CONV_CON1.GROUP_LINE_OFF"):
+        row_pitch, surface_pitch = line, surface + width
+    else:
+        row_pitch, surface_pitch = line // 4, surface + 4 * width
+    lanes = ATOM // dtype.itemsize
+    y, x, c = np.ogrid[:height, :width, :channels]
+    atoms = c // lanes * surface_pitch + y * row_pitch + x
+    base = get("CNA.FEATURE_DATA_ADDR.FEATURE_BASE_ADDR")
+    return memory.read(base + ATOM * atoms + c % lanes * dtype.itemsize, dtype)
+
+
+def _read_weights(get: Registers, memory: Memory, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """[kernel][ky][kx][channel], from groups of kernels, groups of channels, ky, kx, kernel, channel."""
+    kernels = get("CNA.WEIGHT_SIZE2.WEIGHT_KERNELS")
+    kh, kw = get("CNA.WEIGHT_SIZE2.WEIGHT_HEIGHT"), get("CNA.WEIGHT_SIZE2.WEIGHT_WIDTH")
+    channels = get("CNA.DATA_SIZE1.DATAIN_CHANNEL")
+    group = 32 if dtype.itemsize == 1 else 16
+    o, ky, kx, c = np.ogrid[:kernels, :kh, :kw, :channels]
+    peers = np.minimum(group, kernels - o // group * group)
+    run = np.minimum(32, channels - c // 32 * 32)
+    elements = o // group * group * (kh * kw * channels) + c // 32 * 32 * (kh * kw) * peers
+    elements = elements + ((ky * kw + kx) * peers + o % group) * run + c % 32
+    base = get("CNA.DCOMP_ADDR0.DECOMPRESS_ADDR0")
+    return memory.read(base + elements * dtype.itemsize, dtype)
+
+
+def _pad_value(get: Registers, dtype: np.dtype[Any]) -> Any:
+    value = get("CNA.PAD_CON1.PAD_VALUE") & 0xFFFF
+    if dtype.itemsize == 1:
+        return np.array([value & 0xFF], np.uint8).view(np.int8)[0]
+    return np.array([value], np.uint16).view(np.float16)[0]
+
+
+def convolve(
+    features: npt.NDArray[Any],
+    weights: npt.NDArray[Any],
+    strides: tuple[int, int],
+    pads: tuple[int, int],
+    size: tuple[int, int],
+    pad: Any,
+) -> npt.NDArray[Any]:
+    """Plain convolution: features [y][x][c], weights [o][ky][kx][c]; pads are (top, left)."""
+    (sy, sx), (top, left), (height, width) = strides, pads, size
+    _, kh, kw, channels = weights.shape
+    rows, columns = (height - 1) * sy + kh, (width - 1) * sx + kw
+    padded = np.full((rows, columns, channels), pad, features.dtype)
+    kept = features[: max(rows - top, 0), : max(columns - left, 0)]
+    padded[top : top + kept.shape[0], left : left + kept.shape[1]] = kept
+    out = np.zeros((height, width, weights.shape[0]), features.dtype)
+    for ky in range(kh):
+        for kx in range(kw):
+            taps = padded[ky : ky + height * sy : sy, kx : kx + width * sx : sx][:height, :width]
+            out += taps @ weights[:, ky, kx].T
+    return out
+
+
+def expect(words: Sequence[int], memory: Memory) -> Expected:
+    """What a stream of one direct convolution has to leave in memory."""
+    get = Registers(words)
+    dtype = INPUTS[get("CNA.CONV_CON1.IN_PRECISION")]
+    out_dtype = OUTPUTS[get("DPU.DATA_FORMAT.OUT_PRECISION")]
+    wide = np.int64 if dtype.itemsize == 1 else np.float64
+    features = _read_features(get, memory, dtype).astype(wide)
+    weights = _read_weights(get, memory, dtype).astype(wide)
+    strides = get("CNA.CONV_CON3.CONV_Y_STRIDE"), get("CNA.CONV_CON3.CONV_X_STRIDE")
+    pads = get("CNA.PAD_CON0.PAD_TOP"), get("CNA.PAD_CON0.PAD_LEFT")
+    pad = wide(_pad_value(get, dtype))
+    height = get("DPU.DATA_CUBE_HEIGHT.HEIGHT") + 1
+    width = get("DPU.DATA_CUBE_WIDTH.WIDTH") + 1
+    channels = get("DPU.DATA_CUBE_CHANNEL.CHANNEL") + 1
+    size = height, width
+
+    values = np.zeros((height, width, channels), wide)
+    magnitudes = np.zeros((height, width, channels), wide)
+    kernels = len(weights)
+    values[..., :kernels] = convolve(features, weights, strides, pads, size, pad)
+    magnitudes[..., :kernels] = convolve(
+        abs(features), abs(weights), strides, pads, size, abs(pad)
+    )
+
+    lanes = ATOM // out_dtype.itemsize
+    filled = -(-channels // lanes) * lanes
+    y, x, c = np.ogrid[:height, :width, :filled]
+    atoms = c // lanes * get("DPU.DST_SURF_STRIDE.DST_SURF_STRIDE") + x
+    atoms = atoms + y * (width + get("DPU.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_0"))
+    base = get("DPU.DST_BASE_ADDR.DST_BASE_ADDR")
+    addresses = base + ATOM * atoms + c % lanes * out_dtype.itemsize
+    tail = addresses[..., channels:].reshape(-1, 1) + np.arange(out_dtype.itemsize)
+    return Expected(
+        values=values,
+        magnitudes=magnitudes,
+        addresses=addresses[..., :channels],
+        dtype=out_dtype,
+        terms=weights[0].size,
+        zeros=tail.reshape(-1),
+    )
+
+
+def check(expected: Expected, actual: npt.NDArray[Any]) -> None:
+    """AssertionError unless ``actual`` is right: int32 exactly, fp16 and fp32 within the bound.
+
+    The bound: half a unit in the last place of the output format at the true value, plus
+    terms * 2^-24 * (sum of absolute products) for the order of an fp32 sum.
+    """
+    if expected.dtype.kind == "i":
+        np.testing.assert_array_equal(actual, expected.values.astype(np.int32))
+        return
+    digits, least = (10, -24) if expected.dtype.itemsize == 2 else (23, -149)
+    true = expected.values
+    _, exponents = np.frexp(np.where(np.isfinite(true), true, 0))
+    half_ulp = np.ldexp(0.5, np.maximum(exponents - 1 - digits, least))
+    slack = expected.terms * 2.0**-24 * expected.magnitudes
+    got = actual.astype(np.float64)
+    largest = float(np.finfo(expected.dtype).max)
+    # Beyond the largest number by half of its last place, infinity is the nearest.
+    limit = largest + np.ldexp(0.5, np.frexp(largest)[1] - 1 - digits)
+    infinite = np.isinf(got)
+    assert not np.isnan(got).any()
+    assert (np.abs(true[infinite]) + slack[infinite] >= limit).all()
+    assert (np.sign(true[infinite]) == np.sign(got[infinite])).all()
+    error = np.abs(got - true)[~infinite]
+    assert (error <= (half_ulp + slack)[~infinite]).all(), error.max()

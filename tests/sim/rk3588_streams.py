@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: MIT
+"""Streams for the tests: one convolution, with every knob that a test may want to turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npukit.programs.rk3588.registers import CNA, CORE, DPU, Register, find
+from npukit.sim.rk3588 import Completion, Npu
+
+from .rk3588_reference import Memory, check, expect
+
+MARKER = 0x0041 << 48
+ENABLE = 0x0081 << 48 | 0x0008
+
+
+def word(register: Register, value: int, target: int | None = None) -> int:
+    """A plain write; the target is that of the register's block unless given."""
+    target = register.block.target if target is None else target
+    return target << 48 | (value & 0xFFFFFFFF) << 16 | register.offset
+
+
+def trailer(next_iova: int = 0, next_words: int = 0, enable: int = 0x0D) -> list[int]:
+    """The four last words: the chain, the marker and the enable word."""
+    amount = (next_words + 1) // 2 - 1 if next_iova else 0
+    return [
+        0x0101 << 48 | next_iova << 16 | 0x0010 if next_iova else 0,
+        0x0101 << 48 | amount << 16 | 0x0014,
+        MARKER,
+        ENABLE | enable << 16,
+    ]
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution. ``out`` is the size of the output (height, width); pads are (top, left).
+
+    Pitches are in atoms and dense when None: of the input, and of the output's lines and surfaces.
+    ``off`` sets GROUP_LINE_OFF. ``written`` is how many channels the DPU writes (kernels by default).
+    """
+
+    dtype: str = "int8"
+    out_dtype: str = "int32"
+    height: int = 4
+    width: int = 4
+    channels: int = 32
+    kernels: int = 32
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    pads: tuple[int, int] = (0, 0)
+    out: tuple[int, int] = (4, 4)
+    pad_value: int = 0
+    off: bool = False
+    row_pitch: int | None = None
+    surface_pitch: int | None = None
+    out_line_pitch: int | None = None
+    out_surface_pitch: int | None = None
+    written: int | None = None
+    data_banks: int | None = None
+    weight_banks: int | None = None
+    weight_reuse: bool = False
+    data_reuse: bool = False
+    features: int = 0x10000000
+    weights: int = 0x20000000
+    output: int = 0x30000000
+
+    @property
+    def bytes(self) -> int:
+        return np.dtype(self.dtype.replace("fp", "float")).itemsize
+
+    @property
+    def out_bytes(self) -> int:
+        return np.dtype(self.out_dtype.replace("fp", "float")).itemsize
+
+    @property
+    def out_channels(self) -> int:
+        return self.kernels if self.written is None else self.written
+
+    @property
+    def kernel_bytes(self) -> int:
+        return self.kernel[0] * self.kernel[1] * self.channels * self.bytes
+
+    @property
+    def pitches(self) -> tuple[int, int]:
+        """Row and surface pitch of the input, in atoms."""
+        row = self.width if self.row_pitch is None else self.row_pitch
+        return row, self.height * row if self.surface_pitch is None else self.surface_pitch
+
+    @property
+    def out_pitches(self) -> tuple[int, int]:
+        line = self.out[1] if self.out_line_pitch is None else self.out_line_pitch
+        surface = self.out_surface_pitch
+        return line, self.out[0] * line if surface is None else surface
+
+    @property
+    def entries(self) -> int:
+        return -(-self.width * self.channels * self.bytes // 64)
+
+    @property
+    def banks(self) -> tuple[int, int]:
+        """Of data and weights: what the features need, at most 11, and the rest."""
+        needed = min(11, -(-self.height * self.entries * 64 // 32768))
+        data = needed if self.data_banks is None else self.data_banks
+        return data, 12 - data if self.weight_banks is None else self.weight_banks
+
+    def spans(self) -> dict[str, tuple[int, int]]:
+        """(base, bytes) of what the convolution reads and writes, pitches not negative."""
+        row, surface = self.pitches
+        line, out_surface = self.out_pitches
+        surfaces = self.channels * self.bytes // 16
+        out_surfaces = -(-self.out_channels * self.out_bytes // 16)
+        read = (surfaces - 1) * surface + (self.height - 1) * row + self.width
+        written = (out_surfaces - 1) * out_surface + (self.out[0] - 1) * line + self.out[1]
+        return {
+            "features": (self.features, 16 * read),
+            "weights": (self.weights, self.kernels * self.kernel_bytes),
+            "output": (self.output, 16 * written),
+        }
+
+    def fields(self) -> dict[str, int]:
+        """Field values by ``BLOCK.REGISTER.FIELD``; all others are zero."""
+        precision = 2 if self.dtype == "fp16" else 0
+        row, surface = self.pitches
+        line, out_surface = self.out_pitches
+        lines, step = (1, 1) if self.off else (4, 4)
+        group = 16 if precision else 32
+        atoms = group * self.out_bytes // 16
+        data_banks, weight_banks = self.banks
+        height, width = self.out
+        fields = {
+            "CNA.CONV_CON1.GROUP_LINE_OFF": int(self.off),
+            "CNA.CONV_CON1.PROC_PRECISION": precision,
+            "CNA.CONV_CON1.IN_PRECISION": precision,
+            "CNA.CONV_CON2.FEATURE_GRAINS": self.kernel[0] + self.stride[0] + 1,
+            "CNA.CONV_CON3.CONV_Y_STRIDE": self.stride[0],
+            "CNA.CONV_CON3.CONV_X_STRIDE": self.stride[1],
+            "CNA.DATA_SIZE0.DATAIN_WIDTH": self.width,
+            "CNA.DATA_SIZE0.DATAIN_HEIGHT": self.height,
+            "CNA.DATA_SIZE1.DATAIN_CHANNEL_REAL": (self.channels - 1) & 0x3FFF,
+            "CNA.DATA_SIZE1.DATAIN_CHANNEL": self.channels,
+            "CNA.DATA_SIZE2.DATAOUT_WIDTH": width,
+            "CNA.DATA_SIZE3.DATAOUT_ATOMICS": height * width,
+            "CNA.WEIGHT_SIZE0.WEIGHT_BYTES": self.kernels * self.kernel_bytes,
+            "CNA.WEIGHT_SIZE1.WEIGHT_BYTES_PER_KERNEL": self.kernel_bytes,
+            "CNA.WEIGHT_SIZE2.WEIGHT_WIDTH": self.kernel[1],
+            "CNA.WEIGHT_SIZE2.WEIGHT_HEIGHT": self.kernel[0],
+            "CNA.WEIGHT_SIZE2.WEIGHT_KERNELS": self.kernels,
+            "CNA.CBUF_CON0.WEIGHT_REUSE": int(self.weight_reuse),
+            "CNA.CBUF_CON0.DATA_REUSE": int(self.data_reuse),
+            "CNA.CBUF_CON0.WEIGHT_BANK": weight_banks,
+            "CNA.CBUF_CON0.DATA_BANK": data_banks,
+            "CNA.CBUF_CON1.DATA_ENTRIES": self.entries,
+            "CNA.CVT_CON0.DATA_SIGN": 1,
+            "CNA.CVT_CON0.CVT_TYPE": 1,
+            "CNA.CVT_CON0.CVT_BYPASS": 1,
+            "CNA.PAD_CON0.PAD_LEFT": self.pads[1],
+            "CNA.PAD_CON0.PAD_TOP": self.pads[0],
+            "CNA.FEATURE_DATA_ADDR.FEATURE_BASE_ADDR": self.features,
+            "CNA.DMA_CON0.WEIGHT_BURST_LEN": 15,
+            "CNA.DMA_CON0.DATA_BURST_LEN": 15,
+            "CNA.DMA_CON1.LINE_STRIDE": lines * row,
+            "CNA.DMA_CON2.SURF_STRIDE": surface - step * self.width,
+            "CNA.FC_DATA_SIZE0.DMA_WIDTH": self.width,
+            "CNA.FC_DATA_SIZE0.DMA_HEIGHT": self.height,
+            "CNA.FC_DATA_SIZE1.DMA_CHANNEL": self.channels,
+            "CNA.DCOMP_ADDR0.DECOMPRESS_ADDR0": self.weights,
+            "CNA.PAD_CON1.PAD_VALUE": self.pad_value,
+            "CORE.MISC_CFG.PROC_PRECISION": precision,
+            "CORE.MISC_CFG.QD_EN": int(precision == 2),
+            "CORE.DATAOUT_SIZE_0.DATAOUT_HEIGHT": height - 1,
+            "CORE.DATAOUT_SIZE_0.DATAOUT_WIDTH": width - 1,
+            "CORE.DATAOUT_SIZE_1.DATAOUT_CHANNEL": self.out_channels - 1,
+            "DPU.FEATURE_MODE_CFG.BURST_LEN": 15,
+            "DPU.FEATURE_MODE_CFG.OUTPUT_MODE": 2,
+            "DPU.DATA_FORMAT.OUT_PRECISION": {"int32": 4, "fp32": 5, "fp16": 2}[self.out_dtype],
+            "DPU.DATA_FORMAT.IN_PRECISION": precision,
+            "DPU.DATA_FORMAT.PROC_PRECISION": precision,
+            "DPU.DST_BASE_ADDR.DST_BASE_ADDR": self.output,
+            "DPU.DST_SURF_STRIDE.DST_SURF_STRIDE": out_surface,
+            "DPU.DATA_CUBE_WIDTH.WIDTH": width - 1,
+            "DPU.DATA_CUBE_HEIGHT.HEIGHT": height - 1,
+            "DPU.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_0": line - width,
+            "DPU.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_1": line - width,
+            "DPU.DATA_CUBE_CHANNEL.ORIG_CHANNEL": self.kernels - 1,
+            "DPU.DATA_CUBE_CHANNEL.CHANNEL": self.out_channels - 1,
+            "DPU.BS_OW_CFG.SIZE_E_0": atoms - 1,
+            "DPU.BS_OW_CFG.SIZE_E_1": atoms - 1,
+            "DPU.BS_OW_CFG.SIZE_E_2": atoms - 1,
+            "DPU.BS_OW_CFG.OD_BYPASS": 1,
+            "DPU.WDMA_SIZE_0.CHANNEL_WDMA": self.out_channels - 1,
+            "DPU.WDMA_SIZE_1.HEIGHT_WDMA": height - 1,
+            "DPU.WDMA_SIZE_1.WIDTH_WDMA": width - 1,
+            "DPU.OUT_CVT_SCALE.OUT_CVT_SCALE": 1,
+            "DPU.OUT_CVT_SCALE.FP32TOFP16_EN": int(self.out_dtype == "fp16"),
+            "DPU.SURFACE_ADD.SURF_ADD": out_surface * atoms,
+            "DPU.EW_CFG.EW_LUT_BYPASS": 1,
+            "DPU.EW_CFG.EW_BYPASS": 1,
+        }
+        for stage in ("BS", "BN"):
+            for part in ("RELU", "MUL", "ALU"):
+                fields[f"DPU.{stage}_CFG.{stage}_{part}_BYPASS"] = 1
+            fields[f"DPU.{stage}_CFG.{stage}_BYPASS"] = 1
+        return fields
+
+    def words(
+        self, next_iova: int = 0, next_words: int = 0, enable: int = 0x0D, **changes: int
+    ) -> list[int]:
+        """The stream: every CNA, CORE and DPU register that may be written, then the trailer.
+
+        ``changes`` are single field values, by ``BLOCK__REGISTER__FIELD``.
+        """
+        fields = self.fields()
+        fields.update({name.replace("__", "."): value for name, value in changes.items()})
+        return stream(fields) + trailer(next_iova, next_words, enable)
+
+
+def stream(fields: dict[str, int]) -> list[int]:
+    """All CNA, CORE and DPU registers with these field values, DPU.S_POINTER = 0xe first."""
+    values: dict[Register, int] = {}
+    for name, value in fields.items():
+        register_name, _, field_name = name.rpartition(".")
+        register = find(register_name)
+        field = register.fields[field_name]
+        placed = value << field.lo & field.mask
+        if field.get(placed) != value and (placed >> field.lo) != value:
+            raise ValueError(f"{name} cannot hold {value}")
+        values[register] = values.get(register, 0) | placed
+    words = [word(DPU.S_POINTER, 0xE)]
+    for block in (CNA, CORE, DPU):
+        for register in block.registers():
+            if register.offset & 0xFFF not in (0, 4, 8):
+                words.append(word(register, values.pop(register, 0)))
+    words += [word(register, value) for register, value in values.items()]
+    return words
+
+
+def array(words: list[int]) -> npt.NDArray[np.uint64]:
+    return np.array(words, np.uint64)
+
+
+FILL = 0xA5
+"""What memory holds that nobody has written."""
+
+
+class Rig:
+    """An Npu and memory that both it and the reference see."""
+
+    def __init__(self, **options: Any) -> None:
+        self.npu = Npu(**options)
+        self.memory = Memory()
+
+    def add(self, iova: int, data: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+        flat = data.reshape(-1).view(np.uint8)
+        self.npu.map(iova, flat)
+        self.memory.add(iova, flat)
+        return flat
+
+    def place(self, conv: Conv, rng: np.random.Generator, *, exact: bool = False) -> None:
+        """Memory for what the convolution touches: random features and weights."""
+        spans = conv.spans()
+        for name in ("features", "weights"):
+            iova, size = spans[name]
+            self.add(iova, operands(conv.dtype, size // conv.bytes, rng, exact=exact))
+        iova, size = spans["output"]
+        self.add(iova, np.full(size, FILL, np.uint8))
+
+    def load(self, words: list[int], iova: int = 0x1000) -> None:
+        """Map the stream; words are fetched in pairs, so an odd number is filled up."""
+        self.add(iova, array(words + [0] * (len(words) % 2)))
+
+    def run(self, words: list[int], iova: int = 0x1000, **options: Any) -> Completion:
+        """Load the stream and run it as one task."""
+        self.load(words, iova)
+        return self.npu.run(iova, len(words), **options)
+
+    def check(self, *streams: list[int], exact: bool = False) -> None:
+        """AssertionError unless memory holds what the streams have to leave, and nothing else.
+
+        One stream's output may not depend on another's.
+        """
+        written: list[npt.NDArray[np.int64]] = []
+        for words in streams:
+            expected = expect(words, self.memory)
+            actual = self.memory.read(expected.addresses, expected.dtype)
+            check(expected, actual)
+            if exact:
+                np.testing.assert_array_equal(actual, expected.values.astype(expected.dtype))
+            assert not self.memory.read(expected.zeros, np.dtype(np.uint8)).any()
+            places = expected.addresses.reshape(-1, 1) + np.arange(expected.dtype.itemsize)
+            written += [places.reshape(-1), expected.zeros]
+        every = np.concatenate(written)
+        for iova, data in self.memory.mappings:
+            here = every[(every >= iova) & (every < iova + len(data))]
+            if len(here):
+                untouched = np.ones(len(data), bool)
+                untouched[here - iova] = False
+                assert (data[untouched] == FILL).all()
+
+
+def operands(
+    dtype: str, count: int, rng: np.random.Generator, *, exact: bool = False
+) -> npt.NDArray[Any]:
+    """Random int8, or fp16 of several magnitudes; exact ones have sums that fp32 holds."""
+    if dtype == "int8":
+        return rng.integers(-128, 128, count, np.int8)
+    if exact:
+        return (rng.integers(-8, 9, count) / 8).astype(np.float16)
+    return (rng.standard_normal(count) * 2.0 ** rng.integers(-12, 4, count)).astype(np.float16)
