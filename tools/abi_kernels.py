@@ -123,9 +123,7 @@ def main() -> int:
     suites = [options.suite] if options.suite else SUITES
     failed = False
     for architecture, expected in EXPECTED.items():
-        directory, said = obtain(
-            archive, architecture, [options.suite] if options.suite else SUITES
-        )
+        directory, said = obtain(archive, architecture, suites)
         print(f"abi-kernels: {architecture}: {said}")
         if directory is None:
             failed |= options.require
