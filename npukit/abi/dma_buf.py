@@ -7,6 +7,8 @@ from ctypes import c_int32, c_uint32, c_uint64
 
 from npukit.ioctl import IOW, IOWR, Ioctl, Struct
 
+from .versions import Variant, Version, kernel_views, variant_views
+
 DMA_BUF_SYNC_READ = 1 << 0
 DMA_BUF_SYNC_WRITE = 2 << 0
 DMA_BUF_SYNC_RW = DMA_BUF_SYNC_READ | DMA_BUF_SYNC_WRITE
@@ -50,3 +52,8 @@ DMA_BUF_IOCTL_IMPORT_SYNC_FILE = Ioctl(
     IOW(DMA_BUF_BASE, 3, dma_buf_import_sync_file),
     dma_buf_import_sync_file,
 )
+
+SINCE: dict[str, Version] = {}
+VARIANTS: dict[str, type[Variant]] = {}
+for_kernel = kernel_views(__name__)
+variant = variant_views(__name__)

@@ -7,6 +7,8 @@ from ctypes import c_uint32, c_uint64
 
 from npukit.ioctl import IOWR, Ioctl, Struct
 
+from .versions import Variant, Version, kernel_views, variant_views
+
 DMA_HEAP_VALID_FD_FLAGS = 0o2000000 | 3
 """O_CLOEXEC | O_ACCMODE."""
 DMA_HEAP_VALID_HEAP_FLAGS = 0
@@ -30,3 +32,8 @@ DMA_HEAP_IOCTL_ALLOC = Ioctl(
     IOWR(DMA_HEAP_IOC_MAGIC, 0, dma_heap_allocation_data),
     dma_heap_allocation_data,
 )
+
+SINCE: dict[str, Version] = {}
+VARIANTS: dict[str, type[Variant]] = {}
+for_kernel = kernel_views(__name__)
+variant = variant_views(__name__)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""include/uapi/drm/rocket_accel.h (Linux 6.18 and newer): Rockchip NPUs, mainline driver."""
+"""include/uapi/drm/rocket_accel.h: Rockchip NPUs, mainline driver."""
 
 from __future__ import annotations
 
 from ctypes import c_int64, c_uint32, c_uint64
 
-from npukit.ioctl import IOW, IOWR, Ioctl, Pointer, Struct
+from npukit.ioctl import Ioctl, Pointer, Struct
 
-from .drm import DRM_COMMAND_BASE, DRM_IOCTL_BASE
+from .drm import DRM_COMMAND_BASE, DRM_IOW, DRM_IOWR
+from .versions import Variant, Version, kernel_views, variant_views
 
 DRM_ROCKET_CREATE_BO = 0x00
 DRM_ROCKET_SUBMIT = 0x01
@@ -79,24 +80,29 @@ class drm_rocket_submit(Struct):
 
 DRM_IOCTL_ROCKET_CREATE_BO = Ioctl(
     "DRM_IOCTL_ROCKET_CREATE_BO",
-    IOWR(DRM_IOCTL_BASE, DRM_COMMAND_BASE + DRM_ROCKET_CREATE_BO, drm_rocket_create_bo),
+    DRM_IOWR(DRM_COMMAND_BASE + DRM_ROCKET_CREATE_BO, drm_rocket_create_bo),
     drm_rocket_create_bo,
 )
 DRM_IOCTL_ROCKET_SUBMIT = Ioctl(
     "DRM_IOCTL_ROCKET_SUBMIT",
-    IOW(DRM_IOCTL_BASE, DRM_COMMAND_BASE + DRM_ROCKET_SUBMIT, drm_rocket_submit),
+    DRM_IOW(DRM_COMMAND_BASE + DRM_ROCKET_SUBMIT, drm_rocket_submit),
     drm_rocket_submit,
 )
 # The timeout is absolute, so a wait that a signal broke off goes on where it was.
 DRM_IOCTL_ROCKET_PREP_BO = Ioctl(
     "DRM_IOCTL_ROCKET_PREP_BO",
-    IOW(DRM_IOCTL_BASE, DRM_COMMAND_BASE + DRM_ROCKET_PREP_BO, drm_rocket_prep_bo),
+    DRM_IOW(DRM_COMMAND_BASE + DRM_ROCKET_PREP_BO, drm_rocket_prep_bo),
     drm_rocket_prep_bo,
     restart=True,
 )
 DRM_IOCTL_ROCKET_FINI_BO = Ioctl(
     "DRM_IOCTL_ROCKET_FINI_BO",
-    IOW(DRM_IOCTL_BASE, DRM_COMMAND_BASE + DRM_ROCKET_FINI_BO, drm_rocket_fini_bo),
+    DRM_IOW(DRM_COMMAND_BASE + DRM_ROCKET_FINI_BO, drm_rocket_fini_bo),
     drm_rocket_fini_bo,
     restart=True,
 )
+
+SINCE: dict[str, Version] = {"rocket": (6, 18)}
+VARIANTS: dict[str, type[Variant]] = {}
+for_kernel = kernel_views(__name__)
+variant = variant_views(__name__)

@@ -7,6 +7,8 @@ from ctypes import c_char, c_int32, c_uint32, c_uint64
 
 from npukit.ioctl import IOW, IOWR, Ioctl, Pointer, Struct
 
+from .versions import Variant, Version, kernel_views, variant_views
+
 SYNC_IOC_MAGIC = ord(">")
 
 
@@ -63,3 +65,11 @@ SYNC_IOC_FILE_INFO = Ioctl(
 SYNC_IOC_SET_DEADLINE = Ioctl(
     "SYNC_IOC_SET_DEADLINE", IOW(SYNC_IOC_MAGIC, 5, sync_set_deadline), sync_set_deadline
 )
+
+SINCE: dict[str, Version] = {
+    "sync_set_deadline": (6, 8),
+    "SYNC_IOC_SET_DEADLINE": (6, 8),
+}
+VARIANTS: dict[str, type[Variant]] = {}
+for_kernel = kernel_views(__name__)
+variant = variant_views(__name__)

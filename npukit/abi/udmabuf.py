@@ -7,6 +7,8 @@ from ctypes import c_uint32, c_uint64
 
 from npukit.ioctl import IOW, Ioctl, Struct
 
+from .versions import Variant, Version, kernel_views, variant_views
+
 UDMABUF_FLAGS_CLOEXEC = 1
 
 
@@ -48,3 +50,8 @@ UDMABUF_CREATE = Ioctl(
 UDMABUF_CREATE_LIST = Ioctl(
     "UDMABUF_CREATE_LIST", IOW("u", 0x43, udmabuf_create_list), udmabuf_create_list, returns="value"
 )
+
+SINCE: dict[str, Version] = {}
+VARIANTS: dict[str, type[Variant]] = {}
+for_kernel = kernel_views(__name__)
+variant = variant_views(__name__)
