@@ -8,7 +8,7 @@ import contextlib
 import errno
 import select
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, Self
 
 from npukit.abi import sync_file as abi
@@ -18,13 +18,17 @@ from npukit.ioctl import DeviceClosed, Kernel, NpuError, WaitTimeout
 class SyncFile:
     """A sync_file, owned by this object. ``await fence`` works in asyncio.
 
+    ``release`` is called once the fence was seen signalled, or is closed.
+
     Synchronization: any thread may wait; closing while another waits is an error of the caller.
     """
 
-    def __init__(self, kernel: Kernel, fd: int, keep: object = None) -> None:
+    def __init__(
+        self, kernel: Kernel, fd: int, release: Callable[[], object] | None = None
+    ) -> None:
         self.kernel = kernel
         self.fd = fd
-        self._keep = keep
+        self._release = release
         self._closed = False
 
     def __repr__(self) -> str:
@@ -43,8 +47,13 @@ class SyncFile:
         self._check_open()
         return int(abi.SYNC_IOC_FILE_INFO(self.kernel, self.fd).status)
 
+    def _let_go(self) -> None:
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
     def _finish(self) -> None:
-        self._keep = None
+        self._let_go()
         status = self.status()
         if status < 0:
             raise NpuError(-status, hint="the work behind the fence failed")
@@ -80,14 +89,14 @@ class SyncFile:
         self._check_open()
         other._check_open()
         answer = abi.SYNC_IOC_MERGE(self.kernel, self.fd, name=name.encode()[:31], fd2=other.fd)
-        return SyncFile(self.kernel, answer.fence, (self._keep, other._keep))
+        return SyncFile(self.kernel, answer.fence)
 
     def close(self) -> None:
         """Close the file descriptor. Idempotent."""
         if not self._closed:
             self._closed = True
-            self._keep = None
             self.kernel.close(self.fd)
+            self._let_go()
 
     def __enter__(self) -> Self:
         return self

@@ -298,7 +298,7 @@ class RknpuDevice(Device):
         except BaseException:
             table.close()
             raise
-        return SyncFile(self.kernel, job.fence_fd, keep=table)
+        return SyncFile(self.kernel, job.fence_fd, table.close)
 
     def _submit(self, job: abi.rknpu_submit) -> None:
         self.call(self._request(abi.DRM_IOCTL_RKNPU_SUBMIT, abi.IOCTL_RKNPU_SUBMIT), job)

@@ -190,7 +190,11 @@ class Engine:
             table.hold()
         if not blocking:
             self._reap_stale(private)
-        self._queue(job)
+        try:
+            self._queue(job)
+        except KernelOops:
+            self._leave(job)
+            raise
         if blocking:
             self._wait(job)
         elif job.error:
@@ -359,6 +363,7 @@ class Engine:
                 break
             if job.committed and time.monotonic() - job.committed >= args.timeout / 1000:
                 break
+        was_reset = self.resetting
         if job.done:
             args.task_counter = args.task_number
             args.hw_elapse_time = job.elapsed_ns
@@ -368,7 +373,7 @@ class Engine:
             self._abort(job)
             self.kernel.complain(job.fault)
         self.kernel.sleep(ABORT_SLEEP)
-        if not job.committed or self.resetting or job.error:
+        if not job.committed or was_reset or job.error:
             code = errno.EINVAL
         else:
             code = errno.ETIMEDOUT
