@@ -236,7 +236,9 @@ def test_the_driver_chooses_the_core_with_the_fewest_tasks(card: Node) -> None:
         code, answer = work.submit()
         assert (code, answer.core_mask) == (0, 2)
         assert work.ran()
-    # Naming the stuck core in a nonblocking submission gives its job up.
+    # Naming the stuck core in a nonblocking submission gives its job up, once that is older than
+    # its timeout taken for microseconds.
+    time.sleep(0.005)
     assert work.submit(flags=nonblock, core_mask=1)[0] == 0
     wait_until(work.ran)
     work.close()
@@ -324,7 +326,7 @@ def test_a_job_behind_a_stuck_one_never_starts(card: Node) -> None:
     code, answer = work.submit(core_mask=1, timeout=50)
     assert (code, answer.task_counter) == (errno.EINVAL, 0)
     assert time.monotonic() - start >= 0.15  # three rounds of patience
-    # A later nonblocking submission that names the core clears it.
+    # A later nonblocking submission that names the core clears it (here after 150 ms at least).
     image, _ = job_image(work.bo.dma_addr)
     memoryview(work.mapping)[:] = memoryview(image)
     flags = abi.RKNPU_JOB_PC | abi.RKNPU_JOB_NONBLOCK
