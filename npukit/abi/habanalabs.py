@@ -6,7 +6,7 @@ stands in a union with something else, and means one or the other by a flag, is 
 pointer; ``chunks_restore`` and ``chunks_execute`` are, as their counts are 0 where the flag says
 otherwise.
 
-The header of Linux 6.1 to 6.3 differs in more than VARIANTS tells, so the views start at 6.4.
+Before Linux 6.3 the driver was none of drivers/accel, and its header another.
 """
 
 from __future__ import annotations
@@ -1756,8 +1756,94 @@ class before_6_7(Variant):
     HL_COMMAND_END = 0x07
 
 
+class before_6_4(Variant):
+    """Fewer facts about the chip, no command to engines other than cores."""
+
+    UNTIL = (6, 4)
+
+    class hl_info_hw_ip_info(Struct):
+        _size_ = 280
+        _fields_ = [
+            ("sram_base_address", c_uint64),
+            ("dram_base_address", c_uint64),
+            ("dram_size", c_uint64),
+            ("sram_size", c_uint32),
+            ("num_of_events", c_uint32),
+            ("device_id", c_uint32),
+            ("module_id", c_uint32),
+            ("decoder_enabled_mask", c_uint32),
+            ("first_available_interrupt_id", c_uint16),
+            ("server_type", c_uint16),
+            ("cpld_version", c_uint32),
+            ("psoc_pci_pll_nr", c_uint32),
+            ("psoc_pci_pll_nf", c_uint32),
+            ("psoc_pci_pll_od", c_uint32),
+            ("psoc_pci_pll_div_factor", c_uint32),
+            ("tpc_enabled_mask", c_uint8),
+            ("dram_enabled", c_uint8),
+            ("security_enabled", c_uint8),
+            ("mme_master_slave_mode", c_uint8),
+            ("cpucp_version", c_uint8 * HL_INFO_VERSION_MAX_LEN),
+            ("card_name", c_uint8 * HL_INFO_CARD_NAME_MAX_LEN),
+            ("tpc_enabled_mask_ext", c_uint64),
+            ("dram_page_size", c_uint64),
+            ("edma_enabled_mask", c_uint32),
+            ("number_of_user_interrupts", c_uint16),
+            ("pad2", c_uint16),
+            ("reserved4", c_uint64),
+            ("device_mem_alloc_default_page_size", c_uint64),
+            ("reserved5", c_uint64),
+            ("reserved6", c_uint64),
+            ("reserved7", c_uint32),
+            ("reserved8", c_uint8),
+            ("revision_id", c_uint8),
+            ("pad", c_uint8 * 2),
+        ]
+
+    class _hl_cs_work(Union):
+        _size_ = 16
+        _anonymous_ = ("_chunks", "_cores")
+        _fields_ = [("_chunks", _hl_cs_chunks), ("_cores", _hl_cs_cores)]
+
+    class hl_cs_in(Struct):
+        _size_ = 48
+        _anonymous_ = ("_work", "_signals")
+        _pointers_ = hl_cs_in._pointers_
+
+    class hl_cs_args(Union):
+        _size_ = 48
+
+    # The body of a class within a class does not see its siblings, so fields follow here.
+    hl_cs_in._fields_ = [
+        ("_work", _hl_cs_work),
+        ("_signals", _hl_cs_signals),
+        ("num_chunks_restore", c_uint32),
+        ("num_chunks_execute", c_uint32),
+        ("timeout", c_uint32),
+        ("cs_flags", c_uint32),
+        ("ctx_id", c_uint32),
+        ("pad", c_uint8 * 4),
+    ]
+    hl_cs_args._fields_ = [("in", hl_cs_in), ("out", hl_cs_out)]
+
+    HL_IOCTL_CS = Ioctl("HL_IOCTL_CS", IOWR("H", 0x03, hl_cs_args), hl_cs_args)
+
+
 SINCE: dict[str, Version] = {
-    "habanalabs": (6, 4),
+    "habanalabs": (6, 3),
+    "HL_SERVER_GAUDI2_TYPE1": (6, 4),
+    "HL_NOTIFIER_EVENT_CRITICL_HW_ERR": (6, 4),
+    "HL_NOTIFIER_EVENT_CRITICL_FW_ERR": (6, 4),
+    "HL_INFO_HW_ERR_EVENT": (6, 4),
+    "HL_INFO_FW_ERR_EVENT": (6, 4),
+    "hl_info_hw_err_event": (6, 4),
+    "HL_INFO_FW_HEARTBEAT_ERR": (6, 4),
+    "HL_INFO_FW_REPORTED_ERR": (6, 4),
+    "hl_info_fw_err_event": (6, 4),
+    "HL_CS_FLAGS_ENGINES_COMMAND": (6, 4),
+    "HL_ENGINE_STALL": (6, 4),
+    "HL_ENGINE_RESUME": (6, 4),
+    "HL_ENGINE_COMMAND_MAX": (6, 4),
     "DRM_IOCTL_HL_INFO": (6, 7),
     "DRM_IOCTL_HL_CB": (6, 7),
     "DRM_IOCTL_HL_CS": (6, 7),
@@ -1770,6 +1856,6 @@ SINCE: dict[str, Version] = {
     "SEC_DEV_INFO_BUF_SZ": (6, 8),
     "hl_info_signed": (6, 8),
 }
-VARIANTS: dict[str, type[Variant]] = {"before 6.7": before_6_7}
+VARIANTS: dict[str, type[Variant]] = {"before 6.7": before_6_7, "before 6.4": before_6_4}
 for_kernel = kernel_views(__name__)
 variant = variant_views(__name__)
