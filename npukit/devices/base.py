@@ -109,7 +109,8 @@ class Memory:
         count = int(np.prod(shape))
         if count < 0 or offset + count * item.itemsize > self.size:
             raise ValueError(f"{item}{shape} at offset {offset} does not fit in {self!r}")
-        return np.frombuffer(self.map(), item, count, offset).reshape(shape)
+        array: npt.NDArray[Any] = np.frombuffer(memoryview(self.map()), item, count, offset)
+        return array.reshape(shape)
 
     def __dlpack__(self, **options: Any) -> Any:
         """DLPack export of the bytes (uint8), without a copy."""

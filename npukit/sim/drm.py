@@ -152,7 +152,7 @@ class DrmFileSim(SimFile):
             raise Errno(errno.EINVAL)
         if gem not in self.handles.values():
             raise Errno(errno.EACCES)
-        mapping = gem.map_pages(length, 0, prot, flags)
+        mapping: _fast.Mapping = gem.map_pages(length, 0, prot, flags)
         gem.get()
         self.kernel.when_unmapped(mapping, gem.put)
         return mapping
