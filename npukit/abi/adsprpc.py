@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""drivers/char/adsprpc_shared.h of Qualcomm's kernels 3.18 to 5.15: /dev/adsprpc-smd[-secure].
+"""drivers/char/adsprpc_shared.h of Qualcomm's kernels up to 5.15: /dev/adsprpc-smd[-secure].
 
 The predecessor of fastrpc, as 64-bit programs see it: the names are the same in part, the numbers
 and structures are not. Taken are the requests and what they carry; the rest of the header belongs

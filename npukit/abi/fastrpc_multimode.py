@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""include/uapi/misc/fastrpc.h of Qualcomm's dsp-kernel: /dev/fastrpc-* of Android kernels 6.1 on.
+"""include/uapi/misc/fastrpc.h of Qualcomm's dsp-kernel: /dev/fastrpc-* of newer Android kernels.
 
 This module has what differs from mainline's header; ``abi.fastrpc.variant("multimode")`` is the
 whole. Requests 1 to 11 and 13 are mainline's. Number 12 is MULTIMODE_INVOKE, which takes many kinds

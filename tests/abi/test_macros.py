@@ -2,7 +2,7 @@
 """Macros with arguments, and members of structures without a tag, which the tables do not have."""
 
 import pytest
-from abi.witnesses import layout
+from abi.witnesses import layout, modules
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +18,7 @@ from npukit.abi.fastrpc import (
     REMOTE_SCALARS_OUTBUFS,
     REMOTE_SCALARS_OUTHANDLES,
 )
+from npukit.abi.versions import c_names
 
 scalars = st.tuples(
     st.integers(0, 7),
@@ -95,6 +96,27 @@ def test_the_version_of_the_rknpu_driver() -> None:
     assert rknpu.RKNPU_GET_DRV_VERSION_MAJOR(code) == 12
     assert rknpu.RKNPU_GET_DRV_VERSION_MINOR(code) == 34
     assert rknpu.RKNPU_GET_DRV_VERSION_PATCHLEVEL(code) == 56
+
+
+def test_no_macro_is_invented() -> None:
+    functions = {
+        name
+        for module in modules()
+        for name, value in c_names(vars(module)).items()
+        if not isinstance(value, int | type)
+    }
+    assert functions == {
+        *("DRM_IO", "DRM_IOR", "DRM_IOW", "DRM_IOWR"),
+        *("DRM_ETHOSU_ARCH_MAJOR", "DRM_ETHOSU_ARCH_MINOR", "DRM_ETHOSU_ARCH_PATCH"),
+        *("DRM_ETHOSU_PRODUCT_MAJOR", "DRM_ETHOSU_VERSION_MAJOR", "DRM_ETHOSU_VERSION_MINOR"),
+        "DRM_ETHOSU_VERSION_STATUS",
+        *("REMOTE_SCALARS_MAKE", "REMOTE_SCALARS_MAKEX", "REMOTE_SCALARS_LENGTH"),
+        *("REMOTE_SCALARS_METHOD", "REMOTE_SCALARS_METHOD_ATTR"),
+        *("REMOTE_SCALARS_INBUFS", "REMOTE_SCALARS_OUTBUFS"),
+        *("REMOTE_SCALARS_INHANDLES", "REMOTE_SCALARS_OUTHANDLES"),
+        *("RKNPU_GET_DRV_VERSION_CODE", "RKNPU_GET_DRV_VERSION_MAJOR"),
+        *("RKNPU_GET_DRV_VERSION_MINOR", "RKNPU_GET_DRV_VERSION_PATCHLEVEL"),
+    }
 
 
 def test_drm_numbers() -> None:

@@ -9,7 +9,9 @@ or None where the source does not tell it. An anonymous member has the name None
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import ModuleType
@@ -180,8 +182,5 @@ def numbers_of(names: Mapping[str, Any]) -> dict[str, int]:
 
 def modules() -> list[ModuleType]:
     """Every module of npukit.abi that mirrors a header."""
-    found = [each for each in vars(abi).values() if isinstance(each, ModuleType)]
-    return [each for each in found if each.__name__.startswith("npukit.abi.") and each not in _OWN]
-
-
-_OWN = (abi.versions,)
+    names = [each.name for each in pkgutil.iter_modules(abi.__path__) if each.name != "versions"]
+    return [importlib.import_module(f"npukit.abi.{name}") for name in names]
