@@ -12,7 +12,7 @@ prints.
 from __future__ import annotations
 
 import ctypes
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 IOC_NONE = 0
 IOC_WRITE = 1
@@ -25,7 +25,7 @@ _TYPE_SHIFT = _NR_BITS
 _SIZE_SHIFT = _TYPE_SHIFT + _TYPE_BITS
 _DIRECTION_SHIFT = _SIZE_SHIFT + _SIZE_BITS
 
-CType = type[ctypes.Structure] | type[ctypes.Union] | type["ctypes._SimpleCData[object]"]
+CType = type[ctypes.Structure] | type[ctypes.Union] | type["ctypes._SimpleCData[Any]"]
 
 
 def _field(name: str, value: int, bits: int) -> int:
@@ -79,7 +79,8 @@ class Decoded(NamedTuple):
 
     def __str__(self) -> str:
         names = ("_IOC_NONE", "_IOC_WRITE", "_IOC_READ", "_IOC_READ|_IOC_WRITE")
-        return f"_IOC({names[self.direction]}, {self.type:#x}, {self.nr:#x}, {self.size:#x})"
+        numbers = (hex(part) if part else "0" for part in self[1:])
+        return f"_IOC({', '.join((names[self.direction], *numbers))})"
 
 
 def decode(number: int) -> Decoded:

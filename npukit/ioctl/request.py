@@ -12,6 +12,9 @@ from .errors import error_class
 if TYPE_CHECKING:
     from .kernel import Kernel
 
+MAX_AGAIN = 1000
+"""How often EAGAIN is taken for an answer that will change, before it is taken for an error."""
+
 
 class Ioctl(int):
     """A request number, encoded once and always positive, usable wherever an int is.
@@ -82,11 +85,15 @@ class Ioctl(int):
             arg = self.struct(**fields)
         elif fields:
             raise TypeError(f"{self.name}: give a structure or fields, not both")
+        patience = MAX_AGAIN
         while True:
             value, errno = kernel.ioctl(fd, self, arg)
             if errno == 0:
                 break
-            if self.restart and errno in (_errno.EINTR, _errno.EAGAIN):
+            if self.restart and errno == _errno.EINTR:
+                continue
+            if self.restart and errno == _errno.EAGAIN and patience:
+                patience -= 1
                 continue
             sent = None if arg is None else repr(arg)
             raise error_class(errno)(errno, request=self.name, argument=sent)

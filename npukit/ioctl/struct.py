@@ -31,7 +31,7 @@ else:
     _CStructType, _CUnionType = type(ctypes.Structure), type(ctypes.Union)
 
 _HIDDEN = re.compile(r"_*(pad|padding|reserved|rsvd|resv)\d*$")
-_HEX = re.compile(r"(addr|address|ptr|flags|mask|offset|regcmd|base)\d*$")
+_HEX = re.compile(r"(addr|address|vaddr(in|out)|ptr|flags|mask|offset|regcmd|base)\d*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +175,22 @@ def _set(instance: Any, name: str, value: Any) -> None:
     descriptor = getattr(type(instance), name, None)
     if descriptor is None or not hasattr(descriptor, "__set__"):
         raise TypeError(f"{type(instance).__name__} has no field {name!r}")
+    array = getattr(instance, name)
+    if isinstance(array, ctypes.Array) and isinstance(value, (tuple, list, bytearray, bytes)):
+        if len(value) > len(array):
+            raise ValueError(f"{type(instance).__name__}.{name} has {len(array)} elements")
+        for index, element in enumerate(value):
+            array[index] = element
+            _check(f"{type(instance).__name__}.{name}[{index}]", array[index], element)
+        return
     setattr(instance, name, value)
-    if isinstance(value, int) and getattr(instance, name) != value:
-        raise ValueError(f"{type(instance).__name__}.{name} cannot hold {value:#x}")
+    _check(f"{type(instance).__name__}.{name}", getattr(instance, name), value)
+
+
+def _check(where: str, stored: Any, given: Any) -> None:
+    """ctypes cuts an integer to the field's width without a word."""
+    if isinstance(given, int) and stored != given:
+        raise ValueError(f"{where} cannot hold {given:#x}")
 
 
 _tail_types: dict[tuple[Any, int], Any] = {}
@@ -189,16 +202,17 @@ def _tailed(cls: Any, count: int) -> Any:
         name, array, *_ = cls._fields_[-1]
         fields = [*cls._fields_[:-1], (name, array._type_ * count)]
         probe = type("probe", (ctypes.Structure,), {"_fields_": fields})
-        base = cls.__mro__[1]
+        descriptors = set(cls.fields())
         namespace = {
+            **{
+                name: value
+                for name, value in vars(cls).items()
+                if name == "__doc__" or (name not in descriptors and not name.startswith("__"))
+            },
             "_size_": ctypes.sizeof(probe),
-            "_anonymous_": cls._anonymous_,
-            "_pointers_": cls._pointers_,
-            "_tail_": cls._tail_,
             "_fields_": fields,
-            "__doc__": cls.__doc__,
         }
-        found = _tail_types[cls, count] = type(cls)(cls.__name__, (base,), namespace)
+        found = _tail_types[cls, count] = type(cls)(cls.__name__, (cls.__mro__[1],), namespace)
     return found
 
 
@@ -211,6 +225,8 @@ def _plain(value: Any) -> Any:
 
 
 def _show(name: str, value: Any, pointer: bool) -> str:
+    if isinstance(value, ctypes.Array) and value._type_ is ctypes.c_uint8:
+        return f"<{bytes(value).hex()}>"
     if isinstance(value, ctypes.Array):
         return "[" + ", ".join(_show(name, element, pointer) for element in value) + "]"
     if isinstance(value, int) and value >= 0 and (pointer or _HEX.search(name)):

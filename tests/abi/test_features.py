@@ -93,8 +93,8 @@ def test_a_count_that_stands_in_a_header() -> None:
 
 def test_reserved_words_are_not_printed() -> None:
     assert repr(fastrpc.fastrpc_mem_map(fd=3, vaddrin=0x1000)) == (
-        "fastrpc_mem_map(version=0, fd=3, offset=0x0, flags=0x0, vaddrin=4096, length=0, "
-        "vaddrout=0, attrs=0)"
+        "fastrpc_mem_map(version=0, fd=3, offset=0x0, flags=0x0, vaddrin=0x1000, length=0, "
+        "vaddrout=0x0, attrs=0)"
     )
 
 

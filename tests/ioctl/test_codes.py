@@ -50,3 +50,4 @@ def test_a_number_of_more_than_32_bits_is_refused() -> None:
 
 def test_text_is_as_strace_writes_it() -> None:
     assert str(decode(0xC0186440)) == "_IOC(_IOC_READ|_IOC_WRITE, 0x64, 0x40, 0x18)"
+    assert str(decode(0x5400)) == "_IOC(_IOC_NONE, 0x54, 0, 0)"

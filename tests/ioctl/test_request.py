@@ -104,6 +104,13 @@ def test_only_requests_that_may_be_repeated_are() -> None:
         kernel.close(fd)
 
 
+def test_an_eagain_that_lasts_is_an_error_in_the_end() -> None:
+    again = Ioctl("AGAIN", IO("d", 1), restart=True)
+    kernel = FaultyKernel(LinuxKernel(), [Fault(errno.EAGAIN, call="ioctl", times=None)])
+    with pytest.raises(NpuError, match="EAGAIN"):
+        again(kernel, 0)
+
+
 def test_returns_value() -> None:
     request = Ioctl("VALUE", IOWR("d", 0x40, 4), returns="value")
 

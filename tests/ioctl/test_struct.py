@@ -86,6 +86,21 @@ def test_an_unknown_field_or_a_value_that_does_not_fit_is_refused() -> None:
         outer(handle=-1)
 
 
+class arrays(Struct):
+    _size_ = 24
+    _fields_ = [("handles", c_uint32 * 4), ("digest", c_uint8 * 8)]
+
+
+def test_the_elements_of_an_array_are_checked_too() -> None:
+    value = arrays(handles=(1, 2), digest=bytes(range(8)))
+    assert repr(value) == "arrays(handles=[1, 2, 0, 0], digest=<0001020304050607>)"
+    assert arrays(handles=[1, 2]).handles[1] == 2
+    with pytest.raises(ValueError, match=r"handles\[1\] cannot hold 0x200000000"):
+        arrays(handles=(1, 1 << 33))
+    with pytest.raises(ValueError, match="handles has 4 elements"):
+        arrays(handles=[0] * 5)
+
+
 class keyword(Struct):
     _size_ = 4
     _fields_ = [("in", c_uint16), ("out", c_uint16)]
@@ -118,6 +133,8 @@ def test_the_members_of_an_anonymous_union_stand_in_its_place() -> None:
 
 
 class tailed(Struct):
+    """Rows of something."""
+
     _size_ = 16
     _tail_ = ("rows", "count")
     _fields_ = [("id", c_uint64), ("count", c_uint32), ("rows", c_uint16 * 0)]
@@ -131,6 +148,7 @@ def test_a_flexible_array_begins_where_the_header_puts_it() -> None:
     assert type(value).rows.offset == 12
     assert ctypes.sizeof(value) == 24
     assert bytes(value)[12:22] == b"\1\0\2\0\3\0\4\0\5\0"
+    assert value.__doc__ == tailed.__doc__
 
 
 def test_tails_are_checked() -> None:
