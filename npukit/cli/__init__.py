@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import sys
 from typing import Any
 
@@ -11,26 +12,20 @@ import click
 
 from npukit.ioctl import NpuError
 
-COMMANDS = {
-    "decode": "decode",
-    "devices": "devices",
-    "regcmd": "regcmd",
-    "smoke": "smoke",
-}
-"""Command -> module here that has a click command of that name."""
+COMMANDS = sorted(info.name for info in pkgutil.iter_modules(__path__))
+"""Each module here holds one click command, of the module's name."""
 
 
 class Lazy(click.Group):
     """Loads a command's module when the command is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+        return COMMANDS
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = COMMANDS.get(cmd_name)
-        if module is None:
+        if cmd_name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"{__name__}.{module}"), cmd_name)
+        command = getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 
