@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The device model of one RK3588 NPU core.
+ *
+ * rk3588_space.c  what its DMA can reach: buffers by IOVA
+ * rk3588_pc.c     command words, registers, the chain of tasks
+ * rk3588_conv.c   CNA and CORE: features and weights through the CBUF, sums of products
+ * rk3588_dpu.c    DPU: from sums to elements in memory
+ * rk3588_gemm.c   the arithmetic, by SIMD variant
+ *
+ * All functions that return int return 0, or -1 with the fault filled in.
+ */
+#ifndef NPUKIT_RK3588_H
+#define NPUKIT_RK3588_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cpu.h"
+#include "rk3588_gemm.h"
+#include "rk3588_regs.h"
+
+/* ---------------------------------------------------------------- faults */
+
+enum npu_kind {
+    NPU_OK,
+    NPU_COMMAND,      /* a command word, or their order */
+    NPU_ILLEGAL,      /* a register or a bit that does not exist, a wrong target */
+    NPU_UNSUPPORTED,  /* a mode that is not modelled */
+    NPU_INCONSISTENT, /* registers that contradict each other or the hardware's limits */
+    NPU_ACCESS,       /* memory that is not mapped, or not writable */
+    NPU_TIMED_OUT,    /* the hardware would never raise the interrupt */
+    NPU_NO_MEMORY,    /* of the host */
+};
+
+#define NPU_NO_FIELD UINT32_MAX
+#define NPU_NO_IOVA INT64_MIN
+#define NPU_REGISTER(offset) NPU_FIELD(offset, 31, 0)
+
+struct npu_fault {
+    enum npu_kind kind;
+    uint32_t field; /* NPU_FIELD, or NPU_NO_FIELD */
+    int64_t value;  /* of the field */
+    int64_t iova;   /* NPU_NO_IOVA: none */
+    int write;      /* NPU_ACCESS only */
+    char text[160];
+};
+
+/* Fills in the fault and returns -1. */
+int npu_fail(struct npu_fault *fault, enum npu_kind kind, uint32_t field, int64_t value,
+             int64_t iova, const char *format, ...) __attribute__((format(printf, 6, 7)));
+
+/* ---------------------------------------------------------------- memory */
+
+/* A 32-bit IOVA space: an IOMMU domain. Runs hold it entered; mapping waits until they leave. */
+struct npu_space;
+
+enum npu_map_result { NPU_MAPPED, NPU_MAP_OVERLAP, NPU_MAP_NO_MEMORY };
+
+struct npu_space *npu_space_new(void);
+void npu_space_free(struct npu_space *space, void (*release)(void *owner));
+enum npu_map_result npu_space_map(struct npu_space *space, uint64_t iova, uint64_t size,
+                                  uint8_t *data, int writable, void *owner);
+/* The owner of the mapping that starts at `iova`, now unmapped; NULL when none does. */
+void *npu_space_unmap(struct npu_space *space, uint64_t iova);
+
+void npu_space_enter(struct npu_space *space);
+void npu_space_leave(struct npu_space *space);
+
+/* The rest is for who has entered. */
+
+/* Where a range is when one mapping holds all of it, else NULL. */
+uint8_t *npu_space_at(const struct npu_space *space, int64_t iova, int64_t size, int write);
+void npu_space_read(const struct npu_space *space, int64_t iova, void *dst, int64_t size);
+void npu_space_write(const struct npu_space *space, int64_t iova, const void *src, int64_t size);
+
+/*
+ * What a DMA unit walks: surfaces of lines of contiguous bytes. Pitches are in bytes and may be
+ * negative. `flat` is set by npu_cube_check: where `base` is when one mapping holds all of it, else
+ * NULL, and then every access goes through npu_space_read and npu_space_write.
+ */
+struct npu_cube {
+    int64_t base, surface_pitch, line_pitch;
+    int64_t surfaces, lines, line_bytes;
+    uint32_t field; /* the register that holds `base`, for faults */
+    uint8_t *flat;
+};
+
+int npu_cube_check(const struct npu_space *space, struct npu_cube *cube, int write,
+                   struct npu_fault *fault);
+/* Whether two cubes share bytes, or (with a == b) whether a cube crosses itself; -1: no memory. */
+int npu_cube_overlap(const struct npu_cube *a, const struct npu_cube *b);
+
+/* ---------------------------------------------------------------- the core */
+
+#define NPU_BLOCKS 8
+#define NPU_BLOCK_REGISTERS 128
+#define NPU_BANKS 12
+#define NPU_BANK_BYTES 32768
+
+enum npu_block { NPU_PC, NPU_CNA, NPU_CORE = 3, NPU_DPU, NPU_DPU_RDMA, NPU_PPU, NPU_PPU_RDMA };
+
+/* What is in the CBUF, so that a task may reuse it. */
+struct npu_cached {
+    int valid;
+    int64_t first_bank;
+    int fp16;
+    int64_t shape[4];
+};
+
+struct npu {
+    const uint32_t *masks; /* [offset / 4]: legal bits, 0 = no such register */
+    uint32_t registers[NPU_BLOCKS][2][NPU_BLOCK_REGISTERS];
+    uint32_t pointer_config[NPU_BLOCKS]; /* S_POINTER less the pointers themselves */
+    uint8_t pointer[NPU_BLOCKS], executer[NPU_BLOCKS];
+    uint8_t *cbuf; /* data banks first, weight banks behind them */
+    struct npu_cached features, weights;
+};
+
+struct npu_run {
+    uint32_t iova;   /* of the first command word */
+    uint32_t amount; /* of pairs of words, minus one */
+    int tasks;
+    uint32_t int_mask;
+    int threads;
+    int64_t budget; /* work units left: see NPU_WORK_PER_BYTE */
+    uint32_t raw_status; /* of the last task that ran */
+    int tasks_done;
+    struct npu_fault fault;
+};
+
+/* A multiply-accumulate is one unit of work, a byte moved this many. */
+#define NPU_WORK_PER_BYTE 8
+
+int npu_init(struct npu *npu, const uint32_t *masks);
+void npu_destroy(struct npu *npu);
+void npu_reset(struct npu *npu);
+
+/* Host side of a register: -1 when the core has no such register or the bits are not legal. */
+int npu_write_register(struct npu *npu, uint32_t offset, uint32_t value);
+int npu_read_register(const struct npu *npu, uint32_t offset, uint32_t *value);
+
+/* Executes `run->tasks` tasks of a chain. The space must be entered. */
+int npu_execute(struct npu *npu, const struct npu_space *space, struct npu_run *run);
+
+/* ---------------------------------------------------------------- between the blocks */
+
+/* A field in the register group that its block executes. */
+static inline uint32_t npu_get(const struct npu *npu, uint32_t field)
+{
+    uint32_t offset = NPU_FIELD_OFFSET(field), block = offset >> 12;
+    uint32_t value = npu->registers[block][npu->pointer[block]][(offset & 0xfff) / 4];
+    uint32_t width = NPU_FIELD_HI(field) - NPU_FIELD_LO(field) + 1;
+    return value >> NPU_FIELD_LO(field) & (uint32_t)((UINT64_C(1) << width) - 1);
+}
+
+/* A field and the only value that is modelled. */
+struct npu_rule {
+    uint32_t field;
+    uint32_t value;
+    const char *text;
+};
+
+int npu_require(const struct npu *npu, const struct npu_rule *rules, size_t count,
+                struct npu_fault *fault);
+
+/* A field that other registers determine; the text says how, and gets the right value appended. */
+int npu_expect(const struct npu *npu, uint32_t field, int64_t expected, const char *text,
+               struct npu_fault *fault);
+
+enum npu_precision { NPU_INT8, NPU_INT16, NPU_FP16, NPU_BF16, NPU_INT32, NPU_FP32 };
+
+/* What CORE hands to DPU and where DPU puts it. */
+struct npu_output {
+    int64_t width, height, channels; /* as written; channels from `kernels` on are zero */
+    int64_t kernels;
+    int fp16;                     /* sums are fp32, else int32 */
+    enum npu_precision precision; /* of the elements */
+    struct npu_cube cube;
+};
+
+int npu_dpu_decode(const struct npu *npu, struct npu_output *out, struct npu_fault *fault);
+
+/*
+ * Write the channels first .. first + count - 1 of `pixels` consecutive output pixels. `sums` has
+ * one row of `stride` int32 or float per pixel; `first` is a multiple of an atom's channels.
+ */
+void npu_dpu_store(const struct npu_space *space, const struct npu_output *out, const void *sums,
+                   int64_t stride, int64_t first, int64_t count, int64_t pixel, int pixels,
+                   enum npukit_simd level);
+
+/* CNA, CORE and DPU: one convolution. Adds to *status the interrupt bits that it raises. */
+int npu_conv_execute(struct npu *npu, const struct npu_space *space, struct npu_run *run,
+                     uint32_t *status);
+
+/* Calls work(argument, i, threads) for each i below `threads`, side by side, and waits for all. */
+void npu_parallel(int threads, void (*work)(void *argument, int index, int threads),
+                  void *argument);
+
+#endif

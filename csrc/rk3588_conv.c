@@ -1,0 +1,653 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * CNA and CORE: a direct convolution.
+ *
+ * Features are read as 16-byte atoms (16 int8 or 8 fp16 channels of one pixel) at
+ * base + 16 * (c1 * surface pitch + y * row pitch + x). With GROUP_LINE_OFF = 0, LINE_STRIDE is
+ * four row pitches and SURF_STRIDE the surface pitch less four widths; with 1, LINE_STRIDE is the
+ * row pitch and SURF_STRIDE the surface pitch less one width. Padding on the left and at the top is
+ * set by registers, on the right and at the bottom it is what the output size asks for.
+ *
+ * The CBUF holds what a task has fetched when it fits the banks that the task gives it, features
+ * first and weights behind them, so that the next task may reuse it. What does not fit is streamed:
+ * features row by row, which needs room for the rows of one window; weights kernel by kernel.
+ *
+ * Fields that only steer the speed (FEATURE_GRAINS, burst lengths, clock gating) have no effect
+ * here. Neither have two that programs known to run set to values which agree with nothing else:
+ * DATAIN_CHANNEL_REAL, and QD_EN (set for fp16 by some, for int8 by others).
+ */
+#include "rk3588.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ATOM 16
+#define PANEL_BYTES (4 << 20) /* of operands made at a time: not far from a second-level cache */
+#define CHUNK_BYTES (64 << 10)
+#define CHUNK_TILES 16
+#define SMALL_WORK (2 << 20) /* below this, a thread costs more than it brings */
+
+static const struct npu_rule modes[] = {
+    {CNA_CONV_MODE, 0, "convolution mode (0 is direct)"},
+    {CNA_ARGB_IN, 0, "channel-last input"},
+    {CNA_NONALIGN_DMA, 0, "non-aligned input"},
+    {CNA_DECONV, 0, "deconvolution"},
+    {CNA_DECONV_X_STRIDE, 0, "deconvolution"},
+    {CNA_DECONV_Y_STRIDE, 0, "deconvolution"},
+    {CNA_ATROUS_X_DILATION, 0, "dilation"},
+    {CNA_ATROUS_Y_DILATION, 0, "dilation"},
+    {CNA_NN_MODE, 0, "multi-core mode"},
+    {CNA_KERNEL_GROUP, 0, "kernel groups"},
+    {CNA_CSC_WO_EN, 0, "weights withheld"},
+    {CNA_CSC_DO_EN, 0, "data withheld"},
+    {CNA_CMD_FIFO_SRST, 0, "reset of the command FIFO"},
+    {CNA_SURF_MODE, 0, "surface mode"},
+    {CNA_FC_DATA_BANK, 0, "fully connected mode"},
+    {CNA_FC_SKIP_EN, 0, "fully connected mode"},
+    {CNA_DATA_OFFSET, 0, "fully connected mode"},
+    {CNA_WEIGHT_OFFSET, 0, "fully connected mode"},
+    {CNA_DATA_SIGN, 1, "unsigned input"},
+    {CNA_CVT_BYPASS, 1, "input conversion"},
+    {CNA_PER_CHANNEL_CVT_EN, 0, "input conversion"},
+    {CNA_OV4K_BYPASS, 0, "bursts across 4 KiB"},
+    {CNA_WT_DEC_BYPASS, 0, "compressed weights"},
+    {CNA_DECOMP_CONTROL, 0, "compressed weights"},
+    {CNA_DCOMP_REGNUM, 0, "compressed weights"},
+    {CORE_DW_EN, 0, "depthwise convolution"},
+    {CORE_ROUND_TYPE, 0, "truncation of sums"},
+    {CORE_CLIP_TRUNCATE, 0, "truncation of sums"},
+    {CORE_UNDOC_3030_VALUE, 0, "a register that no manual describes"},
+};
+
+struct conv {
+    int fp16, bytes; /* of one element */
+    int64_t width, height, channels, atoms;
+    int64_t kernels, kernel_width, kernel_height, taps;
+    int64_t stride_x, stride_y, pad_left, pad_top;
+    uint16_t pad; /* an element */
+    int64_t data_banks, weight_banks;
+    int data_reuse, weight_reuse;
+    int64_t row_bytes, kernel_bytes;
+    int data_fits, weights_fit; /* into their banks */
+    struct npu_cube features, weights;
+    struct npu_output out;
+};
+
+static int fail(struct npu_fault *fault, const struct npu *npu, uint32_t field, const char *text)
+{
+    return npu_fail(fault, NPU_INCONSISTENT, field, npu_get(npu, field), NPU_NO_IOVA, "%s", text);
+}
+
+/* ---------------------------------------------------------------- registers */
+
+static int decode_modes(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
+{
+    const uint32_t precision = npu_get(npu, CNA_IN_PRECISION);
+    const uint32_t variant = npu_get(npu, CNA_UNDOC_CORE_VARIANT);
+
+    if (npu_require(npu, modes, sizeof modes / sizeof *modes, fault))
+        return -1;
+    if (precision != NPU_INT8 && precision != NPU_FP16)
+        return npu_fail(fault, NPU_UNSUPPORTED, CNA_IN_PRECISION, precision, NPU_NO_IOVA,
+                        "only 0 (int8) and 2 (fp16) are modelled");
+    const struct npu_rule same[] = {
+        {CNA_PROC_PRECISION, precision, "another precision than the input's"},
+        {CORE_PROC_PRECISION, precision, "another precision than the input's"},
+    };
+    if (npu_require(npu, same, sizeof same / sizeof *same, fault))
+        return -1;
+    /* Set by the vendor where several cores share an operation; each core's part is complete. */
+    if (variant != 0 && variant != 0x20 && variant != 0x40 && variant != 0x50)
+        return npu_fail(fault, NPU_UNSUPPORTED, CNA_UNDOC_CORE_VARIANT, variant, NPU_NO_IOVA,
+                        "only 0, 0x20, 0x40 and 0x50 are known");
+    for (uint32_t i = 0; i < 16; i++) {
+        uint32_t field = CNA_DCOMP_AMOUNT0 + (i << 18); /* registers 4 bytes apart */
+        if (npu_get(npu, field))
+            return npu_fail(fault, NPU_UNSUPPORTED, field, npu_get(npu, field), NPU_NO_IOVA,
+                            "compressed weights; only 0 is modelled");
+    }
+    conv->fp16 = conv->out.fp16 = precision == NPU_FP16;
+    conv->bytes = conv->fp16 ? 2 : 1;
+    return npu_dpu_decode(npu, &conv->out, fault);
+}
+
+static int decode_input(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
+{
+    const int64_t off = npu_get(npu, CNA_GROUP_LINE_OFF);
+    const int64_t line_stride = npu_get(npu, CNA_LINE_STRIDE);
+    /* 28 bits, two's complement. */
+    const int64_t surface_stride =
+        (int64_t)(npu_get(npu, CNA_SURF_STRIDE) ^ 0x8000000) - 0x8000000;
+
+    conv->width = npu_get(npu, CNA_DATAIN_WIDTH);
+    conv->height = npu_get(npu, CNA_DATAIN_HEIGHT);
+    conv->channels = npu_get(npu, CNA_DATAIN_CHANNEL);
+    if (!conv->width)
+        return fail(fault, npu, CNA_DATAIN_WIDTH, "has to be at least 1");
+    if (!conv->height)
+        return fail(fault, npu, CNA_DATAIN_HEIGHT, "has to be at least 1");
+    if (!conv->channels || conv->channels * conv->bytes % ATOM)
+        return fail(fault, npu, CNA_DATAIN_CHANNEL,
+                    "has to fill whole atoms of 16 bytes, at least one");
+    conv->atoms = conv->channels * conv->bytes / ATOM;
+    conv->row_bytes = conv->width * conv->channels * conv->bytes;
+    if (!off && line_stride % 4)
+        return fail(fault, npu, CNA_LINE_STRIDE,
+                    "has to be a multiple of 4 (four rows) unless GROUP_LINE_OFF is set");
+    conv->features = (struct npu_cube){
+        .base = npu_get(npu, CNA_FEATURE_BASE_ADDR),
+        .surface_pitch = ATOM * (surface_stride + conv->width * (off ? 1 : 4)),
+        .line_pitch = ATOM * (off ? line_stride : line_stride / 4),
+        .surfaces = conv->atoms,
+        .lines = conv->height,
+        .line_bytes = ATOM * conv->width,
+        .field = CNA_FEATURE_BASE_ADDR,
+    };
+    if (conv->features.base % ATOM)
+        return fail(fault, npu, CNA_FEATURE_BASE_ADDR, "has to be a multiple of 16");
+    if (npu_expect(npu, CNA_DMA_WIDTH, conv->width, "has to equal DATAIN_WIDTH", fault) ||
+        npu_expect(npu, CNA_DMA_HEIGHT, conv->height, "has to equal DATAIN_HEIGHT", fault) ||
+        npu_expect(npu, CNA_DMA_CHANNEL, conv->channels, "has to equal DATAIN_CHANNEL", fault))
+        return -1;
+    return 0;
+}
+
+static int decode_weights(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
+{
+    conv->kernels = npu_get(npu, CNA_WEIGHT_KERNELS);
+    conv->kernel_width = npu_get(npu, CNA_WEIGHT_WIDTH);
+    conv->kernel_height = npu_get(npu, CNA_WEIGHT_HEIGHT);
+    conv->taps = conv->kernel_width * conv->kernel_height;
+    conv->kernel_bytes = conv->taps * conv->channels * conv->bytes;
+    if (!conv->kernel_width)
+        return fail(fault, npu, CNA_WEIGHT_WIDTH, "has to be at least 1");
+    if (!conv->kernel_height)
+        return fail(fault, npu, CNA_WEIGHT_HEIGHT, "has to be at least 1");
+    if (!conv->kernels)
+        return fail(fault, npu, CNA_WEIGHT_KERNELS, "has to be at least 1");
+    if (npu_expect(npu, CNA_WEIGHT_BYTES_PER_KERNEL, conv->kernel_bytes,
+                   "is width x height x DATAIN_CHANNEL x bytes of an element", fault) ||
+        npu_expect(npu, CNA_WEIGHT_BYTES, conv->kernels * conv->kernel_bytes,
+                   "is kernels x bytes per kernel", fault))
+        return -1;
+    conv->weights = (struct npu_cube){
+        .base = npu_get(npu, CNA_DECOMPRESS_ADDR0),
+        .surfaces = 1,
+        .lines = 1,
+        .line_bytes = conv->kernels * conv->kernel_bytes,
+        .field = CNA_DECOMPRESS_ADDR0,
+    };
+    if (conv->weights.base % ATOM)
+        return fail(fault, npu, CNA_DECOMPRESS_ADDR0, "has to be a multiple of 16");
+    return 0;
+}
+
+/*
+ * PAD_CON1 carries an int8 sign-extended, or (as Mesa writes -128) in both low bytes; an fp16 in
+ * its low half.
+ */
+static int decode_pad(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
+{
+    const uint32_t value = npu_get(npu, CNA_PAD_VALUE);
+    const uint16_t low = (uint16_t)value;
+    const uint16_t byte = value & 0xff, extended = byte & 0x80 ? byte | 0xff00 : byte;
+
+    conv->pad_left = npu_get(npu, CNA_PAD_LEFT);
+    conv->pad_top = npu_get(npu, CNA_PAD_TOP);
+    conv->pad = conv->fp16 ? low : byte;
+    if (value >> 16 != 0 && value >> 16 != (low & 0x8000 ? 0xffff : 0))
+        return npu_fail(fault, NPU_UNSUPPORTED, CNA_PAD_VALUE, (int32_t)value, NPU_NO_IOVA,
+                        "a pad value of more than 16 bits");
+    if (!conv->fp16 && low != extended && low != (byte | byte << 8))
+        return npu_fail(fault, NPU_UNSUPPORTED, CNA_PAD_VALUE, (int32_t)value, NPU_NO_IOVA,
+                        "a pad value of more than 8 bits for int8");
+    return 0;
+}
+
+/* Each window has to touch the input, which leaves the padding on all sides below a kernel. */
+static int check_windows(const struct npu *npu, const struct conv *conv, struct npu_fault *fault)
+{
+    if (!conv->stride_x)
+        return fail(fault, npu, CNA_CONV_X_STRIDE, "has to be at least 1");
+    if (!conv->stride_y)
+        return fail(fault, npu, CNA_CONV_Y_STRIDE, "has to be at least 1");
+    if (conv->pad_left >= conv->kernel_width)
+        return fail(fault, npu, CNA_PAD_LEFT, "leaves the first window in padding alone");
+    if (conv->pad_top >= conv->kernel_height)
+        return fail(fault, npu, CNA_PAD_TOP, "leaves the first window in padding alone");
+    if ((conv->out.width - 1) * conv->stride_x - conv->pad_left >= conv->width)
+        return fail(fault, npu, CNA_DATAOUT_WIDTH, "puts the last window behind the input");
+    if ((conv->out.height - 1) * conv->stride_y - conv->pad_top >= conv->height)
+        return fail(fault, npu, DPU_HEIGHT, "puts the last window below the input");
+    return 0;
+}
+
+static int check_output(const struct npu *npu, const struct conv *conv, struct npu_fault *fault)
+{
+    const struct npu_output *out = &conv->out;
+
+    if (npu_expect(npu, CNA_DATAOUT_WIDTH, out->width, "is DPU.WIDTH + 1", fault) ||
+        npu_expect(npu, CNA_DATAOUT_ATOMICS, out->width * out->height,
+                   "is output width x height", fault) ||
+        npu_expect(npu, CORE_DATAOUT_WIDTH, out->width - 1, "has to equal DPU.WIDTH", fault) ||
+        npu_expect(npu, CORE_DATAOUT_HEIGHT, out->height - 1, "has to equal DPU.HEIGHT", fault) ||
+        npu_expect(npu, CORE_DATAOUT_CHANNEL, out->channels - 1, "has to equal DPU.CHANNEL",
+                   fault))
+        return -1;
+    if (conv->kernels > out->channels)
+        return fail(fault, npu, CNA_WEIGHT_KERNELS, "is more than the channels that DPU writes");
+    if (npu_get(npu, DPU_ORIG_CHANNEL) >= conv->kernels)
+        return fail(fault, npu, DPU_ORIG_CHANNEL, "has to be below WEIGHT_KERNELS");
+    return 0;
+}
+
+static int decode_banks(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
+{
+    const int64_t entries = npu_get(npu, CNA_DATA_ENTRIES); /* of 64 bytes, for one row */
+
+    conv->data_banks = npu_get(npu, CNA_DATA_BANK);
+    conv->weight_banks = npu_get(npu, CNA_WEIGHT_BANK);
+    conv->data_reuse = (int)npu_get(npu, CNA_DATA_REUSE);
+    conv->weight_reuse = (int)npu_get(npu, CNA_WEIGHT_REUSE);
+    if (!conv->data_banks)
+        return fail(fault, npu, CNA_DATA_BANK, "has to be at least 1");
+    if (!conv->weight_banks)
+        return fail(fault, npu, CNA_WEIGHT_BANK, "has to be at least 1");
+    if (conv->data_banks + conv->weight_banks > NPU_BANKS)
+        return fail(fault, npu, CNA_WEIGHT_BANK, "exceeds 12 banks together with DATA_BANK");
+    if (entries * 64 < conv->row_bytes)
+        return fail(fault, npu, CNA_DATA_ENTRIES,
+                    "is less than the units of 64 bytes that a row fills");
+    conv->data_fits = conv->height * entries * 64 <= conv->data_banks * NPU_BANK_BYTES;
+    conv->weights_fit = conv->weights.line_bytes <= conv->weight_banks * NPU_BANK_BYTES;
+    if (!conv->data_fits &&
+        (conv->height < conv->kernel_height ? conv->height : conv->kernel_height) * entries * 64 >
+            conv->data_banks * NPU_BANK_BYTES)
+        return fail(fault, npu, CNA_DATA_BANK, "has no room for the rows of one window");
+    if (conv->kernel_bytes > conv->weight_banks * NPU_BANK_BYTES)
+        return fail(fault, npu, CNA_WEIGHT_BANK, "has no room for one kernel");
+    return 0;
+}
+
+static int decode(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
+{
+    conv->stride_x = npu_get(npu, CNA_CONV_X_STRIDE);
+    conv->stride_y = npu_get(npu, CNA_CONV_Y_STRIDE);
+    if (decode_modes(npu, conv, fault) || decode_pad(npu, conv, fault) ||
+        decode_input(npu, conv, fault) || decode_weights(npu, conv, fault) ||
+        check_windows(npu, conv, fault) || check_output(npu, conv, fault))
+        return -1;
+    return decode_banks(npu, conv, fault);
+}
+
+/* ---------------------------------------------------------------- CBUF */
+
+static struct npu_cached describe_features(const struct conv *conv)
+{
+    return (struct npu_cached){.valid = conv->data_fits,
+                               .fp16 = conv->fp16,
+                               .shape = {conv->width, conv->height, conv->channels}};
+}
+
+static struct npu_cached describe_weights(const struct conv *conv)
+{
+    return (struct npu_cached){.valid = conv->weights_fit,
+                               .first_bank = conv->data_banks,
+                               .fp16 = conv->fp16,
+                               .shape = {conv->kernels, conv->channels, conv->kernel_width,
+                                         conv->kernel_height}};
+}
+
+static int holds(const struct npu_cached *held, const struct npu_cached *wanted)
+{
+    return held->valid && wanted->valid && held->first_bank == wanted->first_bank &&
+           held->fp16 == wanted->fp16 &&
+           !memcmp(held->shape, wanted->shape, sizeof held->shape);
+}
+
+static int check_reuse(const struct npu *npu, const struct conv *conv, struct npu_fault *fault)
+{
+    const struct npu_cached features = describe_features(conv), weights = describe_weights(conv);
+
+    if (conv->data_reuse && !holds(&npu->features, &features))
+        return fail(fault, npu, CNA_DATA_REUSE,
+                    "the CBUF holds no features of this shape in these banks");
+    if (conv->weight_reuse && !holds(&npu->weights, &weights))
+        return fail(fault, npu, CNA_WEIGHT_REUSE,
+                    "the CBUF holds no weights of this shape in these banks");
+    return 0;
+}
+
+/* ---------------------------------------------------------------- data path */
+
+struct job {
+    struct npu *npu;
+    const struct npu_space *space;
+    const struct conv *conv;
+    const struct npu_gemm *gemm;
+    enum npukit_simd level;
+    struct npu_weights weights;
+    size_t pixel_bytes; /* of one pixel's operands */
+    uint8_t *panel;     /* operands of the rows first_row .. end_row - 1 */
+    uint8_t *pad;       /* operands of a pixel of padding */
+    int64_t first_row, end_row;
+    int64_t loaded; /* rows in the CBUF, when the features fit */
+    int64_t first_pixel, end_pixel;
+    atomic_int no_memory;
+};
+
+static void copy_atom(const struct job *job, uint8_t *dst, int64_t offset)
+{
+    const struct npu_cube *cube = &job->conv->features;
+
+    if (cube->flat)
+        memcpy(dst, cube->flat + offset, ATOM);
+    else
+        npu_space_read(job->space, cube->base + offset, dst, ATOM);
+}
+
+/* Rows first .. end - 1 from memory to [row][x][channel]. */
+static void gather(const struct job *job, int64_t first, int64_t end, uint8_t *dst)
+{
+    const struct npu_cube *cube = &job->conv->features;
+    const int64_t atoms = job->conv->atoms;
+    int64_t lines = end - first, pixels = job->conv->width;
+    int64_t offset = first * cube->line_pitch;
+
+    if (cube->line_pitch == cube->line_bytes) { /* rows without gaps are one long row */
+        pixels *= lines;
+        lines = 1;
+    }
+    for (; lines > 0; lines--, offset += cube->line_pitch)
+        for (int64_t x = 0; x < pixels; x += 4) {
+            const int64_t count = pixels - x < 4 ? pixels - x : 4; /* a cache line of atoms */
+            for (int64_t c = 0; c < atoms; c++)
+                for (int64_t i = 0; i < count; i++)
+                    copy_atom(job, dst + (i * atoms + c) * ATOM,
+                              offset + c * cube->surface_pitch + (x + i) * ATOM);
+            dst += count * atoms * ATOM;
+        }
+}
+
+/* Brings rows up to end_row into the CBUF, if they are to be there, and into the panel. */
+static void load_rows(void *argument, int index, int threads)
+{
+    struct job *job = argument;
+    const struct conv *conv = job->conv;
+    const int cached = conv->data_fits || conv->data_reuse;
+    const int64_t start = cached && job->loaded < job->first_row ? job->loaded : job->first_row;
+    const int64_t rows = job->end_row - start;
+    int64_t row = start + rows * index / threads;
+    const int64_t end = start + rows * (index + 1) / threads;
+    const int64_t step = conv->row_bytes < CHUNK_BYTES ? CHUNK_BYTES / conv->row_bytes : 1;
+    uint8_t *scratch = cached ? NULL : malloc((size_t)(step * conv->row_bytes));
+
+    if (!cached && !scratch) {
+        atomic_store(&job->no_memory, 1);
+        return;
+    }
+    while (row < end) {
+        /* Chunks do not straddle the rows from which they need to be loaded or computed with. */
+        int64_t stop = row + step < end ? row + step : end;
+        uint8_t *raw = cached ? job->npu->cbuf + row * conv->row_bytes : scratch;
+        if (cached && row < job->loaded && stop > job->loaded)
+            stop = job->loaded;
+        if (row < job->first_row && stop > job->first_row)
+            stop = job->first_row;
+        if (!cached || row >= job->loaded)
+            gather(job, row, stop, raw);
+        if (row >= job->first_row)
+            npu_gemm_features(job->gemm,
+                              job->panel + (size_t)((row - job->first_row) * conv->width) *
+                                               job->pixel_bytes,
+                              raw, (size_t)((stop - row) * conv->width * conv->channels));
+        row = stop;
+    }
+    free(scratch);
+}
+
+/* Where the channels are that each tap of each output pixel is multiplied with. */
+static void find_rows(const struct job *job, int64_t pixel, const uint8_t **rows)
+{
+    const struct conv *conv = job->conv;
+    const int count = job->gemm->pixels;
+
+    for (int p = 0; p < count; p++, pixel++) {
+        /* Rows behind the last pixel are computed and dropped: any will do. */
+        const int64_t wanted = pixel < job->end_pixel ? pixel : job->end_pixel - 1;
+        const int64_t x = wanted % conv->out.width * conv->stride_x - conv->pad_left;
+        const int64_t y = wanted / conv->out.width * conv->stride_y - conv->pad_top;
+        const uint8_t **row = rows + p;
+        for (int64_t dy = 0; dy < conv->kernel_height; dy++)
+            for (int64_t dx = 0; dx < conv->kernel_width; dx++, row += count) {
+                const int inside = y + dy >= 0 && y + dy < conv->height && x + dx >= 0 &&
+                                   x + dx < conv->width;
+                *row = inside ? job->panel + (size_t)((y + dy - job->first_row) * conv->width +
+                                                      x + dx) * job->pixel_bytes
+                              : job->pad;
+            }
+    }
+}
+
+/* What one thread computes with. */
+struct scratch {
+    void *packed;
+    const uint8_t **rows;
+    _Alignas(64) int32_t init[NPU_GEMM_MAX_KERNELS];
+    _Alignas(64) int32_t sums[NPU_GEMM_MAX_PIXELS * NPU_GEMM_MAX_KERNELS];
+};
+
+static void compute_tile(const struct job *job, struct scratch *scratch, int64_t first,
+                         int64_t pixel)
+{
+    const struct npu_gemm *gemm = job->gemm;
+    const struct conv *conv = job->conv;
+    const int64_t left = job->end_pixel - pixel, behind = conv->out.channels - first;
+    const int pixels = left < gemm->pixels ? (int)left : gemm->pixels;
+    const int64_t present = conv->kernels - first;
+
+    if (present > 0) {
+        const struct npu_tile tile = {
+            .sums = scratch->sums, .init = scratch->init, .rows = scratch->rows,
+            .weights = scratch->packed, .taps = conv->taps, .channels = conv->channels,
+            .pixels = pixels};
+        find_rows(job, pixel, scratch->rows);
+        gemm->run(&tile);
+    }
+    /* Channels without a kernel are zero, also where a feature is infinite or no number. */
+    for (int p = 0; p < pixels; p++)
+        for (int64_t k = present > 0 ? present : 0; k < gemm->kernels; k++)
+            scratch->sums[p * gemm->kernels + k] = 0;
+    npu_dpu_store(job->space, &conv->out, scratch->sums, gemm->kernels, first,
+                  behind < gemm->kernels ? behind : gemm->kernels, pixel, pixels, job->level);
+}
+
+/* One thread's share of the (block of kernels) x (chunk of pixels) of this panel. */
+static void compute(void *argument, int index, int threads)
+{
+    struct job *job = argument;
+    const struct conv *conv = job->conv;
+    const struct npu_gemm *gemm = job->gemm;
+    const int64_t step = CHUNK_TILES * gemm->pixels;
+    const int64_t chunks = (job->end_pixel - job->first_pixel + step - 1) / step;
+    const int64_t blocks = (conv->out.channels + gemm->kernels - 1) / gemm->kernels;
+    const int64_t items = blocks * chunks;
+    const int64_t end = items * (index + 1) / threads;
+    struct scratch scratch;
+    int64_t packed = -1;
+
+    scratch.packed = aligned_alloc(
+        64, ((size_t)(conv->taps * gemm->kernels) * job->pixel_bytes + 63) / 64 * 64);
+    scratch.rows = malloc((size_t)(conv->taps * gemm->pixels) * sizeof *scratch.rows);
+    if (!scratch.packed || !scratch.rows)
+        atomic_store(&job->no_memory, 1);
+    for (int64_t item = items * index / threads; item < end && !job->no_memory; item++) {
+        const int64_t block = item / chunks, first = block * gemm->kernels;
+        const int64_t start = job->first_pixel + item % chunks * step;
+        const int64_t stop = start + step < job->end_pixel ? start + step : job->end_pixel;
+        if (packed != block && first < conv->kernels)
+            npu_gemm_weights(gemm, &job->weights, first, scratch.packed, scratch.init);
+        packed = block;
+        for (int64_t pixel = start; pixel < stop; pixel += gemm->pixels)
+            compute_tile(job, &scratch, first, pixel);
+    }
+    free(scratch.packed);
+    free(scratch.rows);
+}
+
+/* Output rows whose input fits into the panel. */
+static int64_t rows_at_a_time(const struct conv *conv, size_t row_operands)
+{
+    const int64_t rows = PANEL_BYTES / (int64_t)row_operands - conv->kernel_height;
+    const int64_t fit = rows < 0 ? 1 : rows / conv->stride_y + 1;
+
+    return fit < conv->out.height ? fit : conv->out.height;
+}
+
+static int convolve(struct job *job, int threads)
+{
+    const struct conv *conv = job->conv;
+    const size_t row_operands = (size_t)conv->width * job->pixel_bytes;
+    const int64_t step = rows_at_a_time(conv, row_operands);
+    int64_t panel_rows = (step - 1) * conv->stride_y + conv->kernel_height;
+
+    panel_rows = panel_rows < conv->height ? panel_rows : conv->height;
+    job->panel = aligned_alloc(64, ((size_t)panel_rows * row_operands + 63) / 64 * 64);
+    if (!job->panel)
+        return -1;
+    job->loaded = conv->data_reuse ? conv->height : 0;
+    for (int64_t y = 0; y < conv->out.height && !job->no_memory; y += step) {
+        const int64_t last = (y + step < conv->out.height ? y + step : conv->out.height) - 1;
+        const int64_t first_row = y * conv->stride_y - conv->pad_top;
+        const int64_t end_row = last * conv->stride_y - conv->pad_top + conv->kernel_height;
+        job->first_row = first_row > 0 ? first_row : 0;
+        job->end_row = end_row < conv->height ? end_row : conv->height;
+        job->first_pixel = y * conv->out.width;
+        job->end_pixel = (last + 1) * conv->out.width;
+        npu_parallel(threads, load_rows, job);
+        if (job->loaded < job->end_row)
+            job->loaded = job->end_row;
+        npu_parallel(threads, compute, job);
+    }
+    /* The DMA fetches rows that no window needs as well. */
+    if (conv->data_fits && job->loaded < conv->height)
+        gather(job, job->loaded, conv->height, job->npu->cbuf + job->loaded * conv->row_bytes);
+    free(job->panel);
+    return job->no_memory ? -1 : 0;
+}
+
+static int with_weights(struct job *job, int threads)
+{
+    const struct conv *conv = job->conv;
+    uint8_t *cached = job->npu->cbuf + conv->data_banks * NPU_BANK_BYTES;
+    const int64_t bytes = conv->weights.line_bytes;
+    uint8_t *copy = NULL;
+    int result;
+
+    if (conv->weight_reuse || conv->weights_fit) {
+        if (!conv->weight_reuse)
+            npu_space_read(job->space, conv->weights.base, cached, bytes);
+        job->weights.data = cached;
+    } else if (conv->weights.flat) {
+        job->weights.data = conv->weights.flat;
+    } else {
+        copy = malloc((size_t)bytes);
+        if (!copy)
+            return -1;
+        npu_space_read(job->space, conv->weights.base, copy, bytes);
+        job->weights.data = copy;
+    }
+    result = convolve(job, threads);
+    free(copy);
+    return result;
+}
+
+static int execute(struct npu *npu, const struct npu_space *space, const struct conv *conv,
+                   int threads)
+{
+    const enum npukit_simd level = npukit_simd_level();
+    struct job job = {
+        .npu = npu, .space = space, .conv = conv, .level = level,
+        .gemm = conv->fp16 ? npu_gemm_fp16(level) : npu_gemm_int8(level),
+        .weights = {.kernels = conv->kernels, .channels = conv->channels, .taps = conv->taps,
+                    .bytes = conv->bytes}};
+    uint8_t *raw;
+    int result = -1;
+
+    job.pixel_bytes = (size_t)conv->channels * npu_gemm_element(job.gemm);
+    job.pad = malloc(job.pixel_bytes);
+    raw = malloc((size_t)(conv->channels * conv->bytes));
+    if (job.pad && raw) {
+        for (int64_t c = 0; c < conv->channels; c++)
+            memcpy(raw + c * conv->bytes, &conv->pad, (size_t)conv->bytes);
+        npu_gemm_features(job.gemm, job.pad, raw, (size_t)conv->channels);
+        result = with_weights(&job, threads);
+    }
+    free(job.pad);
+    free(raw);
+    return result;
+}
+
+/* ---------------------------------------------------------------- one task */
+
+static int check_memory(const struct npu_space *space, struct conv *conv, struct npu_fault *fault)
+{
+    struct npu_cube *const out = &conv->out.cube;
+    const struct npu_cube *inputs[] = {conv->data_reuse ? NULL : &conv->features,
+                                       conv->weight_reuse ? NULL : &conv->weights, out};
+    static const char *const names[] = {"the features", "the weights", "itself"};
+
+    if ((!conv->data_reuse && npu_cube_check(space, &conv->features, 0, fault)) ||
+        (!conv->weight_reuse && npu_cube_check(space, &conv->weights, 0, fault)) ||
+        npu_cube_check(space, out, 1, fault))
+        return -1;
+    /* The hardware would not fail, but what it writes would depend on timing. */
+    for (int i = 0; i < 3; i++) {
+        const int overlap = inputs[i] ? npu_cube_overlap(out, inputs[i]) : 0;
+        if (overlap < 0)
+            return npu_fail(fault, NPU_NO_MEMORY, NPU_NO_FIELD, 0, NPU_NO_IOVA, "out of memory");
+        if (overlap)
+            return npu_fail(fault, NPU_INCONSISTENT, DPU_DST_BASE_ADDR, out->base, NPU_NO_IOVA,
+                            "the output overlaps %s", names[i]);
+    }
+    return 0;
+}
+
+static int64_t cube_bytes(const struct npu_cube *cube)
+{
+    return cube->surfaces * cube->lines * cube->line_bytes;
+}
+
+int npu_conv_execute(struct npu *npu, const struct npu_space *space, struct npu_run *run,
+                     uint32_t *status)
+{
+    struct npu_fault *fault = &run->fault;
+    struct conv conv = {0};
+    int64_t sums, moved;
+
+    if (decode(npu, &conv, fault) || check_reuse(npu, &conv, fault))
+        return -1;
+    /* Kernels are computed 32 at a time. No factor exceeds its field, so 64 bits hold this. */
+    sums = conv.out.width * conv.out.height * ((conv.kernels + 31) / 32 * 32) * conv.taps *
+           conv.channels;
+    moved = cube_bytes(&conv.features) + cube_bytes(&conv.weights) + cube_bytes(&conv.out.cube);
+    if (run->budget < sums || run->budget - sums < moved * NPU_WORK_PER_BYTE)
+        return npu_fail(fault, NPU_TIMED_OUT, NPU_NO_FIELD, sums, NPU_NO_IOVA,
+                        "%lld products and %lld bytes exceed the work that a run may do",
+                        (long long)sums, (long long)moved);
+    run->budget -= sums + moved * NPU_WORK_PER_BYTE;
+    if (check_memory(space, &conv, fault))
+        return -1;
+    npu->features = describe_features(&conv);
+    npu->weights = describe_weights(&conv);
+    if (execute(npu, space, &conv, sums < SMALL_WORK ? 1 : run->threads))
+        return npu_fail(fault, NPU_NO_MEMORY, NPU_NO_FIELD, 0, NPU_NO_IOVA, "out of memory");
+    if (!conv.data_reuse)
+        *status |= 1u << npu->pointer[NPU_CNA];
+    if (!conv.weight_reuse)
+        *status |= 4u << npu->pointer[NPU_CNA];
+    *status |= 0x10u << npu->pointer[NPU_CNA] | 0x40u << npu->pointer[NPU_CORE] |
+               0x100u << npu->pointer[NPU_DPU];
+    return 0;
+}

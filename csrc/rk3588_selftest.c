@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+/* All SIMD variants of the arithmetic against plain loops, for where no Python runs. */
+#include "rk3588_gemm.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int npukit_selftest_rk3588(void);
+
+enum { CHANNELS = 80, TAPS = 3, KERNELS = 45, PIXELS = NPU_GEMM_MAX_PIXELS };
+
+static uint32_t state;
+
+static uint32_t next(void)
+{
+    state = state * 1664525 + 1013904223;
+    return state >> 8;
+}
+
+/* Small multiples of 1/8, whose sums fp32 holds exactly in any order. */
+static uint16_t small_half(void)
+{
+    static const uint16_t halves[] = {0x0000, 0x3000, 0x3400, 0x3800, 0x3c00,
+                                      0xb000, 0xb400, 0xb800, 0xbc00, 0x3e00};
+    return halves[next() % 10];
+}
+
+static double half_value(const uint8_t *bytes)
+{
+    uint16_t half;
+    double magnitude;
+
+    memcpy(&half, bytes, 2);
+    magnitude = half >> 10 & 31 ? ldexp((half & 1023) | 1024, (half >> 10 & 31) - 25)
+                                : ldexp(half & 1023, -24);
+    return half & 0x8000 ? -magnitude : magnitude;
+}
+
+static double element(const uint8_t *data, int64_t index, int bytes)
+{
+    return bytes == 1 ? (int8_t)data[index] : half_value(data + 2 * index);
+}
+
+/* Where a weight is in memory. */
+static int64_t place(int64_t kernel, int64_t tap, int64_t channel, int bytes)
+{
+    int64_t group = bytes == 1 ? 32 : 16, start = kernel / group * group;
+    int64_t peers = KERNELS - start < group ? KERNELS - start : group;
+    int64_t first = channel / 32 * 32, run = CHANNELS - first < 32 ? CHANNELS - first : 32;
+
+    return start * TAPS * CHANNELS + first * TAPS * peers +
+           (tap * peers + kernel - start) * run + channel - first;
+}
+
+static int check_variant(const struct npu_gemm *gemm)
+{
+    const int bytes = gemm->operand == NPU_OPERAND_F32 ? 2 : 1;
+    static uint8_t features[TAPS * PIXELS * CHANNELS * 2], weights[KERNELS * TAPS * CHANNELS * 2];
+    static _Alignas(64) uint8_t operands[TAPS * PIXELS * CHANNELS * 4];
+    static _Alignas(64) uint8_t packed[TAPS * CHANNELS * NPU_GEMM_MAX_KERNELS * 4];
+    static _Alignas(64) uint32_t sums[PIXELS * NPU_GEMM_MAX_KERNELS], init[NPU_GEMM_MAX_KERNELS];
+    const uint8_t *rows[TAPS * PIXELS];
+    const struct npu_weights source = {weights, KERNELS, CHANNELS, TAPS, bytes};
+
+    for (size_t i = 0; i < sizeof features / 2; i++) {
+        uint16_t value = bytes == 1 ? (uint16_t)next() : small_half();
+        memcpy(features + i * (size_t)bytes, &value, (size_t)bytes);
+    }
+    for (size_t i = 0; i < sizeof weights / 2; i++) {
+        uint16_t value = bytes == 1 ? (uint16_t)next() : small_half();
+        memcpy(weights + i * (size_t)bytes, &value, (size_t)bytes);
+    }
+    npu_gemm_features(gemm, operands, features, TAPS * PIXELS * CHANNELS);
+    for (int t = 0; t < TAPS; t++)
+        for (int p = 0; p < gemm->pixels; p++)
+            rows[t * gemm->pixels + p] =
+                operands + (size_t)((t * PIXELS + p) * CHANNELS) * npu_gemm_element(gemm);
+    for (int64_t first = 0; first < KERNELS; first += gemm->kernels) {
+        npu_gemm_weights(gemm, &source, first, packed, init);
+        for (int pixels = 1; pixels <= gemm->pixels; pixels++) {
+            const struct npu_tile tile = {sums, init, rows, packed, TAPS, CHANNELS, pixels};
+            gemm->run(&tile);
+            for (int i = 0; i < pixels * gemm->kernels; i++) {
+                const int p = i / gemm->kernels;
+                const int64_t kernel = first + i % gemm->kernels;
+                double right = 0, got;
+                float sum;
+                for (int t = 0; t < TAPS && kernel < KERNELS; t++)
+                    for (int c = 0; c < CHANNELS; c++)
+                        right += element(features, (t * PIXELS + p) * CHANNELS + c, bytes) *
+                                 element(weights, place(kernel, t, c, bytes), bytes);
+                memcpy(&sum, &sums[i], 4);
+                got = bytes == 1 ? (int32_t)sums[i] : (double)sum;
+                if (got != right) {
+                    printf("rk3588 %s %s: pixel %d kernel %d: %g, not %g\n", gemm->name,
+                           bytes == 1 ? "int8" : "fp16", p, (int)kernel, got, right);
+                    return 1;
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+/* Every half, and floats around every rounding boundary. */
+static int check_halves(const struct npu_gemm *gemm, enum npukit_simd level)
+{
+    static uint16_t halves[65536], back[65536], plain[65536];
+    static float wide[65536];
+
+    for (int i = 0; i < 65536; i++)
+        halves[i] = (uint16_t)i;
+    gemm->widen(wide, halves, 65536);
+    for (int i = 0; i < 65536; i++) {
+        const int special = (i >> 10 & 31) == 31, nan = special && i & 1023;
+        const int ok = nan       ? isnan(wide[i])
+                       : special ? isinf(wide[i]) && !signbit(wide[i]) == !(i & 0x8000)
+                                 : wide[i] == half_value((const uint8_t *)&halves[i]) &&
+                                       !signbit(wide[i]) == !(i & 0x8000);
+        if (!ok) {
+            printf("rk3588 %s: half %#x becomes %g\n", gemm->name, (unsigned)i, (double)wide[i]);
+            return 1;
+        }
+    }
+    for (int round = 0; round < 5; round++) {
+        static const uint32_t offsets[] = {0, 0xfff, 0x1000, 0x1001, 0x1fff};
+        for (int i = 0; i < 65536; i++) {
+            uint32_t bits;
+            memcpy(&bits, &wide[i], 4);
+            bits += isfinite(wide[i]) ? offsets[round] : 0;
+            memcpy(&wide[i], &bits, 4);
+        }
+        npu_half_from_float(back, wide, 65536, level);
+        npu_half_from_float(plain, wide, 65536, NPUKIT_PORTABLE);
+        if (memcmp(back, plain, sizeof back) || (!round && memcmp(back, halves, 2 * 0x7c01))) {
+            printf("rk3588 %s: float to half differs\n", gemm->name);
+            return 1;
+        }
+        gemm->widen(wide, halves, 65536);
+    }
+    return 0;
+}
+
+int npukit_selftest_rk3588(void)
+{
+    const enum npukit_simd level = npukit_simd_level();
+    const struct npu_gemm *gemm;
+
+    state = 1;
+    for (int i = 0; (gemm = npu_gemm_variant(i, level)); i++)
+        if (check_variant(gemm) || (gemm->widen && check_halves(gemm, level)))
+            return 1;
+    return 0;
+}
