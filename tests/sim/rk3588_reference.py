@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """A second interpreter of RK3588 register commands, in numpy and without any of the C code.
 
-It takes a stream of one direct convolution as true, computes in int64 or float64, and says where each
-element of the output has to be. Only the address model and the layouts are here; what makes a stream
-illegal is not.
+It takes a stream of one direct convolution as true, computes in int64 or float64, and says where
+each element of the output has to be. Only the address model and the layouts are here; what makes a
+stream illegal is not.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Memory:
 class Expected:
     """``values``, ``magnitudes`` (sums of absolute products) and ``addresses`` are [y][x][channel].
 
-    ``terms`` is how many products make a sum. ``zeros`` are addresses of bytes that have to be zero:
-    what fills up the last atom.
+    ``terms`` is how many products make a sum. ``zeros`` are addresses of bytes that have to be
+    zero: what fills up the last atom.
     """
 
     values: npt.NDArray[Any]
@@ -76,9 +76,7 @@ class Registers:
         return found.fields[field].get(self.values[found.offset])
 
 
-def _read_features(
-    get: Registers, memory: Memory, dtype: np.dtype[Any]
-) -> npt.NDArray[Any]:
+def _read_features(get: Registers, memory: Memory, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     width, height = get("CNA.DATA_SIZE0.DATAIN_WIDTH"), get("CNA.DATA_SIZE0.DATAIN_HEIGHT")
     channels = get("CNA.DATA_SIZE1.DATAIN_CHANNEL")
     line, surface = get("CNA.DMA_CON1.LINE_STRIDE"), get("CNA.DMA_CON2.SURF_STRIDE")
@@ -94,7 +92,7 @@ def _read_features(
 
 
 def _read_weights(get: Registers, memory: Memory, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """[kernel][ky][kx][channel], from groups of kernels, groups of channels, ky, kx, kernel, channel."""
+    """[kernel][ky][kx][channel], from kernel groups, channel groups, ky, kx, kernel, channel."""
     kernels = get("CNA.WEIGHT_SIZE2.WEIGHT_KERNELS")
     kh, kw = get("CNA.WEIGHT_SIZE2.WEIGHT_HEIGHT"), get("CNA.WEIGHT_SIZE2.WEIGHT_WIDTH")
     channels = get("CNA.DATA_SIZE1.DATAIN_CHANNEL")
@@ -158,9 +156,7 @@ def expect(words: Sequence[int], memory: Memory) -> Expected:
     magnitudes = np.zeros((height, width, channels), wide)
     kernels = len(weights)
     values[..., :kernels] = convolve(features, weights, strides, pads, size, pad)
-    magnitudes[..., :kernels] = convolve(
-        abs(features), abs(weights), strides, pads, size, abs(pad)
-    )
+    magnitudes[..., :kernels] = convolve(abs(features), abs(weights), strides, pads, size, abs(pad))
 
     lanes = ATOM // out_dtype.itemsize
     filled = -(-channels // lanes) * lanes

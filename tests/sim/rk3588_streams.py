@@ -40,7 +40,8 @@ class Conv:
     """A convolution. ``out`` is the size of the output (height, width); pads are (top, left).
 
     Pitches are in atoms and dense when None: of the input, and of the output's lines and surfaces.
-    ``off`` sets GROUP_LINE_OFF. ``written`` is how many channels the DPU writes (kernels by default).
+    ``off`` sets GROUP_LINE_OFF. ``written`` is how many channels the DPU writes (None: as many as
+    there are kernels).
     """
 
     dtype: str = "int8"
@@ -231,9 +232,11 @@ def stream(fields: dict[str, int]) -> list[int]:
         values[register] = values.get(register, 0) | placed
     words = [word(DPU.S_POINTER, 0xE)]
     for block in (CNA, CORE, DPU):
-        for register in block.registers():
-            if register.offset & 0xFFF not in (0, 4, 8):
-                words.append(word(register, values.pop(register, 0)))
+        words += [
+            word(register, values.pop(register, 0))
+            for register in block.registers()
+            if register.offset & 0xFFF not in (0, 4, 8)
+        ]
     words += [word(register, value) for register, value in values.items()]
     return words
 

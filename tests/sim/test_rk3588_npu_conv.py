@@ -208,9 +208,7 @@ def test_rows_as_in_a_plain_matrix(dtype: str) -> None:
         for g in range(-(-n // group))
     ]
     c = rig.memory.mappings[2][1].view(np.int32 if dtype == "int8" else np.float32)
-    np.testing.assert_array_equal(
-        c.reshape(m, n), a @ np.concatenate(columns).astype(np.float64).T
-    )
+    np.testing.assert_array_equal(c.reshape(m, n), a @ np.concatenate(columns).astype(np.float64).T)
 
 
 def test_surfaces_in_falling_order() -> None:
@@ -235,9 +233,7 @@ def test_surfaces_in_falling_order() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_features_that_exceed_their_banks_are_streamed(dtype: str, threads: int) -> None:
     out_dtype = "int32" if dtype == "int8" else "fp16"
-    conv = Conv(
-        dtype, out_dtype, 500, 16, 64, 40, (3, 3), (2, 1), (1, 1), (250, 16), data_banks=1
-    )
+    conv = Conv(dtype, out_dtype, 500, 16, 64, 40, (3, 3), (2, 1), (1, 1), (250, 16), data_banks=1)
     assert conv.height * conv.entries * 64 > 32768
     rig = Rig(threads=threads)
     rig.place(conv, np.random.default_rng(5))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ CASES = [
 
 
 def _chains() -> list[Any]:
-    """The captured convolutions: runs of tasks that are chained, up to the first of another kind."""
+    """The captured convolutions: runs of chained tasks, up to the first of another kind."""
     chains: list[Any] = []
     for capture in _load("hardware_conv_fp16.json")["captures"]:
         chain: dict[int, list[int]] = {}
@@ -64,7 +65,7 @@ def relocated(words: list[int]) -> list[int]:
 
 
 def operands(kind: str, count: int, seed: int) -> npt.NDArray[Any]:
-    """Values whose sums of products fp32 holds exactly; a pattern of odd length where there are many."""
+    """Values whose sums fp32 holds exactly; a pattern of odd length where there are many."""
     rng = np.random.default_rng(seed)
     pattern = rng.integers(-128, 128, min(count, 99991), np.int8)
     if kind != "int8_int32":
@@ -98,7 +99,7 @@ def product(
 @pytest.mark.parametrize(("kind", "case"), CASES)
 def test_matmul(kind: str, case: dict[str, Any]) -> None:
     m, k, n = case["m"], case["k"], case["n"]
-    element, out_element = KINDS[kind]
+    out_element = KINDS[kind][1]
     words = relocated([int(word, 16) for word in case["regcmd"]])
     rig = Rig()
     a, b = operands(kind, m * k, 1), operands(kind, n * k, 2)
@@ -149,10 +150,7 @@ def test_addresses_as_recorded(kind: str, case: dict[str, Any]) -> None:
         (int(case["output_dma"], 16), m * n * out_element),
     ]
     ordered = sorted(spans)
-    apart = all(
-        start + size <= following[0]
-        for (start, size), following in zip(ordered, ordered[1:], strict=False)
-    )
+    apart = all(start + size <= following[0] for (start, size), following in pairwise(ordered))
     good = apart and ordered[-1][0] + ordered[-1][1] <= 1 << 32
     words = [int(word, 16) for word in case["regcmd"]]
     rig = Rig()

@@ -1,0 +1,483 @@
+# SPDX-License-Identifier: MIT
+"""What the simulated core refuses, and how it says so; and that nothing crashes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from sim.rk3588_streams import FILL, Conv, Rig, operands, word
+from support import SHARED
+
+from npukit.programs.rk3588.registers import BLOCKS, CNA, CORE, DPU, REGISTERS, Field, Register
+from npukit.sim.rk3588 import NpuFault
+
+ODD = Conv(
+    "int8", "int32", 9, 8, 48, 40, (3, 2), (2, 3), (1, 1), (5, 3), pad_value=5,
+    row_pitch=9, surface_pitch=85, out_line_pitch=4, out_surface_pitch=21, written=64,
+)  # fmt: skip
+"""A convolution in which hardly two sizes are equal."""
+
+
+def fault_of(conv: Conv, **changes: int) -> NpuFault:
+    """The fault of the stream with some fields changed, all memory being there."""
+    rig = Rig()
+    rig.place(conv, np.random.default_rng(0))
+    completion = rig.run(conv.words(**changes))
+    assert completion.error is not None
+    assert completion.tasks_done == 0
+    return completion.error
+
+
+# ---------------------------------------------------------------- unsupported
+
+UNSUPPORTED = [
+    ("CNA.CONV_CON1.CONV_MODE", 3),
+    ("CNA.CONV_CON1.CONV_MODE", 1),
+    ("CNA.CONV_CON1.ARGB_IN", 8),
+    ("CNA.CONV_CON1.NONALIGN_DMA", 1),
+    ("CNA.CONV_CON1.DECONV", 1),
+    *(("CNA.CONV_CON1.IN_PRECISION", value) for value in (1, 3, 4, 5, 6, 7)),
+    *(("CNA.CONV_CON1.PROC_PRECISION", value) for value in (1, 2, 3, 6, 7)),
+    ("CNA.CONV_CON2.KERNEL_GROUP", 1),
+    ("CNA.CONV_CON2.CSC_WO_EN", 1),
+    ("CNA.CONV_CON2.CSC_DO_EN", 1),
+    ("CNA.CONV_CON2.CMD_FIFO_SRST", 1),
+    ("CNA.CONV_CON2.UNDOC_CORE_VARIANT", 0x10),
+    ("CNA.CONV_CON3.NN_MODE", 1),
+    ("CNA.CONV_CON3.ATROUS_X_DILATION", 1),
+    ("CNA.CONV_CON3.ATROUS_Y_DILATION", 1),
+    ("CNA.CONV_CON3.DECONV_X_STRIDE", 1),
+    ("CNA.CONV_CON3.DECONV_Y_STRIDE", 1),
+    ("CNA.DATA_SIZE3.SURF_MODE", 1),
+    ("CNA.CBUF_CON0.FC_DATA_BANK", 1),
+    ("CNA.CVT_CON0.DATA_SIGN", 0),
+    ("CNA.CVT_CON0.CVT_BYPASS", 0),
+    ("CNA.CVT_CON5.PER_CHANNEL_CVT_EN", 1),
+    ("CNA.FC_CON0.FC_SKIP_EN", 1),
+    ("CNA.FC_CON1.DATA_OFFSET", 1),
+    ("CNA.FC_CON2.WEIGHT_OFFSET", 1),
+    ("CNA.DMA_CON0.OV4K_BYPASS", 1),
+    ("CNA.DCOMP_CTRL.WT_DEC_BYPASS", 1),
+    ("CNA.DCOMP_CTRL.DECOMP_CONTROL", 1),
+    ("CNA.DCOMP_REGNUM.DCOMP_REGNUM", 1),
+    ("CNA.DCOMP_AMOUNT0.DCOMP_AMOUNT0", 1),
+    ("CNA.DCOMP_AMOUNT15.DCOMP_AMOUNT15", 1),
+    ("CNA.PAD_CON1.PAD_VALUE", 0x10000),
+    ("CNA.PAD_CON1.PAD_VALUE", 0x0102),
+    ("CORE.MISC_CFG.DW_EN", 1),
+    ("CORE.MISC_CFG.PROC_PRECISION", 2),
+    ("CORE.CLIP_TRUNCATE.ROUND_TYPE", 1),
+    ("CORE.CLIP_TRUNCATE.CLIP_TRUNCATE", 1),
+    ("CORE.UNDOC_3030.VALUE", 1),
+    ("DPU.FEATURE_MODE_CFG.COMB_USE", 1),
+    ("DPU.FEATURE_MODE_CFG.TP_EN", 1),
+    ("DPU.FEATURE_MODE_CFG.RGP_TYPE", 1),
+    ("DPU.FEATURE_MODE_CFG.NONALIGN", 1),
+    ("DPU.FEATURE_MODE_CFG.SURF_LEN", 1),
+    ("DPU.FEATURE_MODE_CFG.CONV_MODE", 3),
+    ("DPU.FEATURE_MODE_CFG.OUTPUT_MODE", 1),
+    ("DPU.FEATURE_MODE_CFG.FLYING_MODE", 1),
+    *(("DPU.DATA_FORMAT.OUT_PRECISION", value) for value in (0, 1, 2, 3, 5, 6, 7)),
+    ("DPU.DATA_FORMAT.IN_PRECISION", 2),
+    ("DPU.DATA_FORMAT.PROC_PRECISION", 1),
+    ("DPU.DATA_FORMAT.EW_TRUNCATE_NEG", 1),
+    ("DPU.DATA_FORMAT.BN_MUL_SHIFT_VALUE_NEG", 1),
+    ("DPU.DATA_FORMAT.BS_MUL_SHIFT_VALUE_NEG", 1),
+    ("DPU.DATA_FORMAT.MC_SURF_OUT", 1),
+    ("DPU.OFFSET_PEND.OFFSET_PEND", 1),
+    ("DPU.DATA_CUBE_HEIGHT.MINMAX_CTL", 1),
+    ("DPU.BS_CFG.BS_BYPASS", 0),
+    ("DPU.BN_CFG.BN_BYPASS", 0),
+    ("DPU.EW_CFG.EW_BYPASS", 0),
+    ("DPU.EW_CFG.EW_LUT_BYPASS", 0),
+    ("DPU.BS_OW_CFG.RGP_CNTER", 1),
+    ("DPU.BS_OW_CFG.TP_ORG_EN", 1),
+    ("DPU.BS_OW_CFG.OD_BYPASS", 0),
+    ("DPU.BS_OW_CFG.OW_SRC", 1),
+    ("DPU.WDMA_SIZE_0.TP_PRECISION", 1),
+    ("DPU.WDMA_SIZE_0.SIZE_C_WDMA", 1),
+    ("DPU.OUT_CVT_OFFSET.OUT_CVT_OFFSET", 1),
+    ("DPU.OUT_CVT_SCALE.OUT_CVT_SCALE", 2),
+    ("DPU.OUT_CVT_SCALE.OUT_CVT_SCALE", 0),
+    ("DPU.OUT_CVT_SHIFT.OUT_CVT_SHIFT", 1),
+    ("DPU.OUT_CVT_SHIFT.MINUS_EXP", 1),
+    ("DPU.OUT_CVT_SHIFT.CVT_ROUND", 1),
+    ("DPU.OUT_CVT_SHIFT.CVT_TYPE", 1),
+    ("DPU.UNDOC_40C4.VALUE", 1),
+    ("DPU.LUT_ACCESS_CFG.LUT_ACCESS_TYPE", 1),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), UNSUPPORTED)
+def test_unsupported_modes(name: str, value: int) -> None:
+    fault = fault_of(ODD, **{name.replace(".", "__"): value})
+    assert fault.kind == "unsupported"
+    assert f"{fault.block}.{fault.register}.{fault.field}" == name
+    assert fault.value == value
+    shown = hex(value) if value > 0xFFFF else str(value)
+    assert str(fault).startswith(f"unsupported: {name} = {shown}: ")
+    assert len(fault.text) > 3
+
+
+@pytest.mark.parametrize("value", [4, 0, 1])
+def test_unsupported_output_of_halves(value: int) -> None:
+    fault = fault_of(Conv("fp16", "fp32"), DPU__DATA_FORMAT__OUT_PRECISION=value)
+    assert (fault.kind, fault.field, fault.value) == ("unsupported", "OUT_PRECISION", value)
+
+
+def test_unsupported_words() -> None:
+    words = ODD.words()
+    for extra, register in (
+        (0x0101 << 48 | 1 << 16 | 0x0010, "BASE_ADDRESS"),  # slave mode
+        (0x0101 << 48 | 0x300 << 16 | 0x0020, "INTERRUPT_MASK"),
+        (0x0101 << 48 | 1 << 16 | 0x0008, "OPERATION_ENABLE"),
+        (word(CNA.OPERATION_ENABLE, 1), "OPERATION_ENABLE"),
+        (word(DPU.OPERATION_ENABLE, 1), "OPERATION_ENABLE"),
+    ):
+        rig = Rig()
+        fault = rig.run([extra, *words]).error
+        assert fault is not None
+        assert (fault.kind, fault.register, fault.iova) == ("unsupported", register, 0x1000)
+
+
+# ---------------------------------------------------------------- illegal
+
+
+def test_every_reserved_bit_is_illegal() -> None:
+    rig = Rig()
+    for block in BLOCKS:
+        if not block.target:
+            continue
+        for register in block.registers():
+            for position in range(32):
+                if register.mask >> position & 1:
+                    continue
+                words = [word(register, 1 << position), *ODD.words()]
+                rig.load(words)
+                fault = rig.npu.run(0x1000, len(words)).error
+                rig.npu.unmap(0x1000)
+                assert fault is not None
+                assert (fault.kind, fault.block) == ("illegal", block.__name__)
+                assert (fault.register, fault.value) == (register.name, 1 << position)
+                assert fault.iova == 0x1000
+
+
+def test_registers_that_do_not_exist() -> None:
+    rig = Rig()
+    for offset in (0x0038, 0x1002, 0x1018, 0x11FC, 0x1FFC, 0x2000, 0x3034, 0x40B0, 0x8000, 0xF008):
+        target = 0x0100 << (offset >> 12) & 0xFF00 | 1
+        rig.load([target << 48 | offset, *ODD.words()])
+        fault = rig.npu.run(0x1000, 100).error
+        rig.npu.unmap(0x1000)
+        assert fault is not None
+        assert (fault.kind, fault.register, fault.iova) == ("illegal", None, 0x1000)
+        assert f"register {offset:#06x}" in fault.text
+
+
+@pytest.mark.parametrize(
+    "target", [0x0000, 0x0001, 0x0101, 0x0200, 0x0401, 0x0801, 0x1001, 0x0301, 0x8001, 0xFFFF]
+)
+def test_a_target_has_to_be_that_of_the_block(target: int) -> None:
+    fault = Rig().run([word(CNA.CONV_CON3, 9, target), *ODD.words()]).error
+    assert fault is not None
+    assert (fault.kind, fault.block, fault.register) == ("illegal", "CNA", "CONV_CON3")
+    assert f"target {target:#06x}" in fault.text
+
+
+def test_read_only_registers() -> None:
+    for extra, field in (
+        (word(DPU.S_STATUS, 0), None),
+        (word(DPU.S_POINTER, 0x1000E), "EXECUTER"),
+    ):
+        fault = Rig().run([extra, *ODD.words()]).error
+        assert fault is not None
+        assert (fault.kind, fault.field, fault.text) == ("illegal", field, "is read-only")
+
+
+# ---------------------------------------------------------------- inconsistent
+
+INCONSISTENT = [
+    ("CNA.DATA_SIZE0.DATAIN_WIDTH", 0),
+    ("CNA.DATA_SIZE0.DATAIN_HEIGHT", 0),
+    ("CNA.DATA_SIZE1.DATAIN_CHANNEL", 0),
+    ("CNA.DATA_SIZE1.DATAIN_CHANNEL", 40),
+    ("CNA.CONV_CON3.CONV_X_STRIDE", 0),
+    ("CNA.CONV_CON3.CONV_Y_STRIDE", 0),
+    ("CNA.DATA_SIZE2.DATAOUT_WIDTH", 4),
+    ("CNA.DATA_SIZE3.DATAOUT_ATOMICS", 16),
+    ("CNA.WEIGHT_SIZE0.WEIGHT_BYTES", 40 * 288 + 1),
+    ("CNA.WEIGHT_SIZE1.WEIGHT_BYTES_PER_KERNEL", 287),
+    ("CNA.WEIGHT_SIZE2.WEIGHT_WIDTH", 0),
+    ("CNA.WEIGHT_SIZE2.WEIGHT_HEIGHT", 0),
+    ("CNA.WEIGHT_SIZE2.WEIGHT_KERNELS", 0),
+    ("CNA.CBUF_CON0.DATA_BANK", 0),
+    ("CNA.CBUF_CON0.WEIGHT_BANK", 0),
+    ("CNA.CBUF_CON0.WEIGHT_BANK", 12),
+    ("CNA.CBUF_CON1.DATA_ENTRIES", 5),
+    ("CNA.PAD_CON0.PAD_LEFT", 2),
+    ("CNA.PAD_CON0.PAD_TOP", 3),
+    ("CNA.DMA_CON1.LINE_STRIDE", 37),
+    ("CNA.FC_DATA_SIZE0.DMA_WIDTH", 9),
+    ("CNA.FC_DATA_SIZE0.DMA_HEIGHT", 8),
+    ("CNA.FC_DATA_SIZE1.DMA_CHANNEL", 47),
+    ("CNA.FEATURE_DATA_ADDR.FEATURE_BASE_ADDR", 0x10000008),
+    ("CNA.DCOMP_ADDR0.DECOMPRESS_ADDR0", 0x20000004),
+    ("CORE.DATAOUT_SIZE_0.DATAOUT_HEIGHT", 5),
+    ("CORE.DATAOUT_SIZE_0.DATAOUT_WIDTH", 3),
+    ("CORE.DATAOUT_SIZE_1.DATAOUT_CHANNEL", 62),
+    ("DPU.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_1", 2),
+    ("DPU.DATA_CUBE_CHANNEL.ORIG_CHANNEL", 64),
+    ("DPU.DATA_CUBE_CHANNEL.ORIG_CHANNEL", 40),
+    ("DPU.BS_OW_CFG.SIZE_E_0", 3),
+    ("DPU.BS_OW_CFG.SIZE_E_1", 3),
+    ("DPU.BS_OW_CFG.SIZE_E_2", 3),
+    ("DPU.WDMA_SIZE_0.CHANNEL_WDMA", 60),
+    ("DPU.WDMA_SIZE_1.HEIGHT_WDMA", 3),
+    ("DPU.WDMA_SIZE_1.WIDTH_WDMA", 3),
+    ("DPU.OUT_CVT_SCALE.FP32TOFP16_EN", 1),
+    ("DPU.SURFACE_ADD.SURF_ADD", 21 * 8 + 1),
+    ("DPU.DST_BASE_ADDR.DST_BASE_ADDR", 0x30000008),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), INCONSISTENT)
+def test_registers_that_contradict_others(name: str, value: int) -> None:
+    fault = fault_of(ODD, **{name.replace(".", "__"): value})
+    assert fault.kind == "inconsistent"
+    assert f"{fault.block}.{fault.register}.{fault.field}" == name
+    assert fault.value == value
+
+
+def test_sizes_that_another_register_gives_away() -> None:
+    """Fields where the contradiction shows at a register that is derived from them."""
+    for name, value, found in (
+        ("DPU.DATA_CUBE_WIDTH.WIDTH", 3, "WIDTH_WDMA"),
+        ("DPU.DATA_CUBE_HEIGHT.HEIGHT", 3, "HEIGHT_WDMA"),
+        ("DPU.DATA_CUBE_CHANNEL.CHANNEL", 31, "CHANNEL_WDMA"),
+        ("DPU.DST_SURF_STRIDE.DST_SURF_STRIDE", 22, "SURF_ADD"),
+        ("DPU.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_0", 0, "NOTCH_ADDR_1"),
+        ("CNA.DATA_SIZE1.DATAIN_CHANNEL", 64, "DMA_CHANNEL"),
+        ("CNA.WEIGHT_SIZE2.WEIGHT_KERNELS", 41, "WEIGHT_BYTES"),
+        ("CNA.WEIGHT_SIZE2.WEIGHT_HEIGHT", 4, "WEIGHT_BYTES_PER_KERNEL"),
+    ):
+        fault = fault_of(ODD, **{name.replace(".", "__"): value})
+        assert (fault.kind, fault.field) == ("inconsistent", found)
+
+
+def test_windows_have_to_touch_the_input() -> None:
+    for conv, field in (
+        (Conv(width=4, out=(4, 5)), "DATAOUT_WIDTH"),
+        (Conv(height=4, out=(5, 4)), "HEIGHT"),
+        (Conv(kernel=(3, 3), pads=(2, 2), out=(7, 4)), "HEIGHT"),
+        (Conv(pads=(0, 1)), "PAD_LEFT"),
+        (Conv(pads=(1, 0)), "PAD_TOP"),
+    ):
+        assert fault_of(conv).field == field
+    assert Conv(kernel=(3, 3), pads=(2, 2), out=(6, 6)).words()
+
+
+def test_more_kernels_than_channels_are_written() -> None:
+    conv = Conv(kernels=64, written=32)
+    fault = fault_of(conv, DPU__DATA_CUBE_CHANNEL__ORIG_CHANNEL=31)
+    assert (fault.kind, fault.field) == ("inconsistent", "WEIGHT_KERNELS")
+
+
+def test_room_in_the_banks() -> None:
+    # Three rows of 16 KiB do not fit one bank, nor does a kernel of 36 KiB.
+    wide = Conv(height=3, width=512, channels=32, kernel=(3, 1), out=(1, 512), data_banks=1)
+    fault = fault_of(wide)
+    assert (fault.kind, fault.field) == ("inconsistent", "DATA_BANK")
+    deep = Conv(height=3, width=3, channels=4096, kernel=(3, 3), out=(1, 1), weight_banks=1)
+    fault = fault_of(deep)
+    assert (fault.kind, fault.field) == ("inconsistent", "WEIGHT_BANK")
+
+
+# ---------------------------------------------------------------- nothing is ignored in silence
+
+WITHOUT_EFFECT = {
+    # Speed, power, buses.
+    "CNA.CONV_CON2": {"FEATURE_GRAINS"},
+    "CNA.DMA_CON0": {"WEIGHT_BURST_LEN", "DATA_BURST_LEN"},
+    "CNA.CLK_GATE": None,
+    "CORE.MAC_GATING": None,
+    "CORE.MISC_CFG": {"SOFT_GATING", "QD_EN"},
+    "DPU.FEATURE_MODE_CFG": {"BURST_LEN"},
+    # Known programs set values that agree with nothing else.
+    "CNA.DATA_SIZE1": {"DATAIN_CHANNEL_REAL"},
+    "DPU.DATA_CUBE_CHANNEL": {"ORIG_CHANNEL"},
+    "CNA.CBUF_CON1": {"DATA_ENTRIES"},
+    # How much of the CBUF is given away matters to a later reuse.
+    "CNA.CBUF_CON0": {"WEIGHT_BANK"},
+    # Stages that are bypassed.
+    "CNA.CVT_CON0": {
+        *(f"CVT_TRUNCATE_{i}" for i in range(4)),
+        "ROUND_TYPE",
+        "CVT_TYPE",
+    },
+    **{f"CNA.CVT_CON{i}": None for i in (1, 2, 3, 4)},
+    "CNA.FC_CON0": {"FC_SKIP_DATA"},
+    "DPU.BS_CFG": None,
+    "DPU.BS_ALU_CFG": None,
+    "DPU.BS_MUL_CFG": None,
+    "DPU.BS_RELUX_CMP_VALUE": None,
+    "DPU.BS_OW_OP": None,
+    "DPU.BN_CFG": None,
+    "DPU.BN_ALU_CFG": None,
+    "DPU.BN_MUL_CFG": None,
+    "DPU.BN_RELUX_CMP_VALUE": None,
+    "DPU.EW_CFG": None,
+    "DPU.EW_CVT_OFFSET_VALUE": None,
+    "DPU.EW_CVT_SCALE_VALUE": None,
+    "DPU.EW_RELUX_CMP_VALUE": None,
+    **{f"DPU.EW_OP_VALUE_{i}": None for i in range(8)},
+    "DPU.LUT_ACCESS_CFG": {"LUT_TABLE_ID", "LUT_ADDR"},
+    **{
+        f"DPU.LUT_{name}": None
+        for name in ("ACCESS_DATA", "CFG", "INFO", "LE_START", "LE_END", "LO_START", "LO_END")
+    },
+    **{
+        f"DPU.LUT_{table}_SLOPE_{kind}": None
+        for table in ("LE", "LO")
+        for kind in ("SCALE", "SHIFT")
+    },
+}
+"""Fields (None: all of the register) that may hold anything, and why."""
+
+
+def _fields() -> Iterator[tuple[Register, Field]]:
+    for block in (CNA, CORE, DPU):
+        for register in block.registers():
+            if register.offset & 0xFFF not in (0, 4, 8):
+                for field in register.fields.values():
+                    yield register, field
+
+
+def test_every_field_is_refused_has_an_effect_or_is_listed() -> None:
+    before = ODD.words()
+    rng = np.random.default_rng(1)
+    spans = ODD.spans()
+    # Enough memory around each base that other pitches and sizes are still mapped.
+    rig = Rig()
+    rig.add(spans["features"][0], operands("int8", 1 << 16, rng))
+    rig.add(spans["weights"][0], operands("int8", 1 << 16, rng))
+    out = rig.add(spans["output"][0], np.full(1 << 16, FILL, np.uint8))
+    rig.load(before)
+    assert rig.npu.run(0x1000, len(before)).error is None
+    right = out.copy()
+    for register, field in _fields():
+        index = next(i for i, w in enumerate(before) if w & 0xFFFF == register.offset and w >> 56)
+        words = list(before)
+        words[index] ^= 1 << (16 + field.lo)
+        rig.load(words, 0x8000)
+        out[:] = FILL
+        error = rig.npu.run(0x8000, len(words)).error
+        rig.npu.unmap(0x8000)
+        listed = WITHOUT_EFFECT.get(str(register), set())
+        if error is None and np.array_equal(out, right):
+            assert listed is None or field.name in listed, f"{register}.{field.name} is ignored"
+
+
+@pytest.mark.parametrize("variant", [0x20, 0x40, 0x50])
+def test_core_variants_that_the_vendor_uses(variant: int) -> None:
+    rig = Rig()
+    rig.place(ODD, np.random.default_rng(2))
+    words = ODD.words(CNA__CONV_CON2__UNDOC_CORE_VARIANT=variant)
+    assert rig.run(words).error is None
+    rig.check(words)
+
+
+# ---------------------------------------------------------------- fuzz
+
+
+def _streams() -> list[list[int]]:
+    streams = [
+        ODD.words(),
+        Conv("fp16", "fp16", 5, 6, 40, 20, (2, 3), (1, 2), (1, 2), (4, 3), off=True).words(),
+        Conv("fp16", "fp32", 8, 1, 64, 32, out=(8, 1)).words(0x1000, 98),
+        Conv(weight_reuse=True, data_reuse=True).words(),
+    ]
+    for kind in ("fp16_fp32", "fp16_fp16", "int8_int32"):
+        path = SHARED / "data" / "rk3588" / f"matmul_{kind}.json"
+        cases: list[Any] = json.loads(path.read_text())["cases"] if path.is_file() else []
+        streams += [
+            [int(word, 16) for word in case["regcmd"]]
+            for case in cases
+            if case["rc"] == 0 and case["m"] * case["k"] * case["n"] < 1 << 20
+        ]
+    return streams
+
+
+def mutate(words: list[int], rng: np.random.Generator) -> list[int]:
+    """One to four of: a bit, a value, an interesting number, words swapped, dropped, repeated."""
+    words = list(words)
+    for _ in range(rng.integers(1, 5)):
+        i, j = (int(n) for n in rng.integers(0, len(words), 2))
+        kind = rng.integers(0, 8)
+        if kind <= 2:
+            words[i] ^= 1 << int(rng.integers(16, 48))
+        elif kind == 3:
+            words[i] ^= 1 << int(rng.integers(0, 64))
+        elif kind == 4:
+            value = int(rng.choice([0, 1, 2, 0x7FF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 0xFFFFFFF0]))
+            mask = REGISTERS[words[i] & 0xFFFF].mask if words[i] & 0xFFFF in REGISTERS else 0
+            words[i] = words[i] & ~(0xFFFFFFFF << 16) | (value & mask) << 16
+        elif kind == 5:
+            words[i], words[j] = words[j], words[i]
+        elif kind == 6 and len(words) > 8:
+            del words[i]
+        else:
+            words.insert(j, words[i])
+    return words
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mutated_streams_give_a_fault_or_the_right_result(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    streams = _streams()
+    size = 1 << 17
+    rig = Rig()
+    for base in (0x10000000, 0x20000000, 0xFFC00000, 0xFF800000, 0xFFFE0000):
+        rig.add(base, operands("fp16", size // 2, rng))
+    rig.memory.mappings[-1][1][-256:] = 0
+    outputs = [rig.add(base, np.full(size, FILL, np.uint8)) for base in (0x30000000, 0xFF400000)]
+    completed = 0
+    for _ in range(3000):
+        words = mutate(streams[int(rng.integers(len(streams)))], rng)
+        rig.load(words)
+        fresh = rng.integers(2)
+        if fresh:
+            rig.npu.reset()
+        tasks = int(rng.choice([1, 1, 1, 2, 3]))
+        result = rig.npu.run(0x1000, len(words), tasks, work_limit=1 << 22)
+        rig.npu.unmap(0x1000)
+        rig.memory.mappings.pop()
+        assert result.tasks_done >= 0
+        if result.error is not None:
+            assert str(result.error)
+        if fresh and result.error is None and tasks == 1 and plain(words):
+            rig.check(words)
+            completed += 1
+        for output in outputs:
+            output[:] = FILL
+    assert completed > 100
+
+
+def plain(words: list[int]) -> bool:
+    """Whether the reference, which knows neither groups nor the CBUF, can tell the result."""
+    pointers = {word for word in words if word & 0xFFF == 4 and word >> 48 & 1}
+    reuse = any(word & 0xFFFF == CNA.CBUF_CON0.offset and word >> 28 & 3 for word in words)
+    return pointers <= {word(DPU.S_POINTER, 0xE)} and not reuse
+
+
+def test_random_words() -> None:
+    rng = np.random.default_rng(99)
+    rig = Rig()
+    for _ in range(300):
+        words = [int(w) for w in rng.integers(0, 1 << 64, 64, np.uint64)]
+        rig.load(words)
+        assert rig.npu.run(0x1000, 64).error is not None
+        rig.npu.unmap(0x1000)
