@@ -6,13 +6,16 @@
     with npukit.open("sim:rknpu") as device:
         ...
 
-``open`` and ``discover`` are the way in. Everything else is imported by its own name
-(``npukit.abi.rocket``, ``npukit.programs.rk3588.matmul``), and nothing is loaded before it is used.
+``open`` and ``discover`` are the way in. Everything else goes by its own name
+(``npukit.abi.rocket``, ``npukit.programs.rk3588.matmul``), imported or as an attribute, and nothing
+is loaded before it is used.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +25,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = ["discover", "open"]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    try:
+        return importlib.import_module(f"npukit.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"npukit.{name}":
+            raise
+        raise AttributeError(f"module 'npukit' has no attribute {name!r}") from None
 
 
 def discover(kernel: Kernel | None = None, root: str | os.PathLike[str] = "/") -> list[Found]:

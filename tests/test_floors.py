@@ -108,3 +108,12 @@ def test_every_file_states_its_licence() -> None:
         path = ROOT / name
         if path.exists():
             assert "SPDX-License-Identifier: MIT" in path.read_text()[:200], name
+
+
+def test_everything_is_reached_by_attributes() -> None:
+    code = (
+        "import npukit; "
+        "print(npukit.abi.rocket.drm_rocket_submit.__name__, npukit.abi.drm.DRM_CAP_PRIME, "
+        "npukit.ioctl.Ioctl.__name__, hasattr(npukit, 'toast'), hasattr(npukit.abi, 'toast'))"
+    )
+    assert printed_by(code) == "drm_rocket_submit 5 Ioctl False False"

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import select
@@ -69,6 +68,8 @@ class SyncFile:
         self._finish()
 
     def __await__(self) -> Generator[Any, None, None]:
+        import asyncio  # half as much to load as everything else here together
+
         self._check_open()
         loop = asyncio.get_running_loop()
         ready = loop.create_future()
