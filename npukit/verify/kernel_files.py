@@ -66,10 +66,7 @@ class KernelFiles:
     @classmethod
     def running(cls, root: Path = Path("/")) -> KernelFiles:
         """The kernel that runs, its files below ``root``."""
-        try:
-            release = (root / "proc/sys/kernel/osrelease").read_text().strip()
-        except OSError:
-            release = os.uname().release if root == Path("/") else ""
+        release = _release(root / "proc/sys/kernel/osrelease") or ""
         modules = _first(root / "lib/modules" / release, root / "usr/lib/modules" / release)
         btf = root / "sys/kernel/btf"
         configs = [root / "proc/config.gz", root / f"boot/config-{release}"]
@@ -113,8 +110,8 @@ class KernelFiles:
             # /lib/modules/RELEASE itself is told by its name.
             if path.resolve().parent.name == "modules":
                 release = path.resolve().name
-            elif stated.is_file():
-                release = stated.read_text().strip()
+            else:
+                release = _release(stated)
         places = [path, modules, path / "arch/x86/boot", path / "arch/arm64/boot", path / "boot"]
         if release:
             # The system that the modules lie in: lib/modules/RELEASE or usr/lib/modules/RELEASE.
@@ -161,6 +158,10 @@ class KernelFiles:
                     paths.setdefault(found[1].replace("-", "_"), Path(directory, name))
         return paths
 
+    def modules(self) -> list[str]:
+        """Names of all modules that there are files of."""
+        return list(self._module_paths)
+
     def module_file(self, name: str) -> Path | None:
         """The file of a module."""
         return self._module_paths.get(name) if name else None
@@ -172,6 +173,15 @@ class KernelFiles:
             return Btf(image.read(loaded), self.base, path=str(loaded))
         path = self.module_file(name)
         return image.Module(path).btf(self.base) if path else None
+
+
+def _release(path: Path) -> str | None:
+    """A kernel release that a file states; None when there is none that could name a directory."""
+    try:
+        text = path.read_bytes()[:256].decode("ascii", "replace").strip()
+    except OSError:
+        return None
+    return text if re.fullmatch(r"\w[\w.+~-]*", text, re.ASCII) else None
 
 
 def _first(*paths: Path) -> Path | None:
