@@ -271,7 +271,8 @@ class Btf:
                 owner = owner.base
             if owner:
                 result.layouts[tag] = tuple(owner.layout(number) for number in ids[:_MAX_NAMESAKES])
-        wanted = frozenset(constants)
+        # A kernel that has none of the structures does not have the driver either.
+        wanted = frozenset(constants) if result.layouts else frozenset()
         for number in self._enumerations(wanted):
             values = self.enumerators(number)
             if 2 * len(wanted & values.keys()) > len(values):

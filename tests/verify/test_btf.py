@@ -150,10 +150,15 @@ def test_one_tag_with_two_meanings_gives_both() -> None:
 
 
 def test_enumerations_of_others_are_not_taken() -> None:
-    w, _ = kernel()
+    w, ids = kernel()
+    w.struct("mine", 4, [("x", ids["int"], 0)])
+    w.enum("mine_too", {"MINE_A": 1, "MINE_NEW": 2, "MINE_B": 3})
     w.enum("power_of_another_driver", {"POWER_LOW": 7, "POWER_UNKNOWN": 8, "POWER_ODD": 9})
-    said = Btf(w.build()).interface([], ["POWER_LOW", "POWER_HIGH"])
-    assert said.constants == {}
+    types = Btf(w.build())
+    wanted = ["POWER_LOW", "POWER_HIGH", "MINE_A", "MINE_B"]
+    assert types.interface(["mine"], wanted).constants == {"MINE_A": 1, "MINE_NEW": 2, "MINE_B": 3}
+    # Without one of its structures, nothing else that looks like the driver's is.
+    assert types.interface(["yours"], wanted).constants == {}
 
 
 def test_a_younger_kind_is_stepped_over_when_its_size_is_told() -> None:
