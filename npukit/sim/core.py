@@ -9,7 +9,8 @@ import functools
 import os
 import stat
 import threading
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from npukit import _fast
 from npukit.ioctl.kernel import round_to_page
@@ -31,9 +32,23 @@ class KernelOops(RuntimeError):
 
 
 class Caller(Protocol):
-    """Who makes a system call, and its memory."""
+    """A process that makes system calls: its memory and its descriptors."""
 
     pid: int
+    files: dict[int, SimFile]
+    """The simulated files behind its descriptors."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    def give(self, fd: int) -> int:
+        """Move a real descriptor of ours into the process; the number that it has there."""
+
+    def take(self, fd: int) -> int:
+        """A descriptor of our own for one of the process; Errno(EBADF) when it has none."""
+
+    def shut(self, fd: int) -> None:
+        """Close a descriptor of the process."""
 
     def copy_from_user(self, address: int, size: int) -> bytes:
         """``size`` bytes of the caller's memory; Errno(EFAULT) when not all can be read."""
@@ -49,10 +64,25 @@ class LocalCaller:
     works under emulation, where reading another process's memory does not.
     """
 
+    alive = True
+
     def __init__(self) -> None:
         self.pid = os.getpid()
+        self.files: dict[int, SimFile] = {}
         self._lock = threading.Lock()
         self._scratch = -1
+
+    def give(self, fd: int) -> int:
+        return fd
+
+    def take(self, fd: int) -> int:
+        try:
+            return os.dup(fd)
+        except OSError as error:
+            raise Errno(error.errno or errno.EBADF) from None
+
+    def shut(self, fd: int) -> None:
+        os.close(fd)
 
     def _file(self) -> int:
         if self._scratch < 0:
@@ -96,6 +126,42 @@ def _at(address: int, size: int) -> ctypes.Array[ctypes.c_char]:
     if not 0 <= address <= (1 << 64) - size:
         raise Errno(errno.EFAULT)
     return (ctypes.c_char * size).from_address(address)
+
+
+class Piece(NamedTuple):
+    """``length`` bytes from ``offset`` of the file ``fd``."""
+
+    fd: int
+    offset: int
+    length: int
+
+
+class Area(NamedTuple):
+    """What a mapping shows. ``unmapped`` is to be called once, when the mapping is gone."""
+
+    pieces: list[Piece]
+    unmapped: Callable[[], None]
+
+
+def map_pieces(pieces: Sequence[Piece], prot: int, flags: int) -> _fast.Mapping:
+    """Map the pieces, all but the last of whole pages, one behind the other."""
+    if len(pieces) == 1:
+        fd, offset, length = pieces[0]
+        return _fast.mmap(fd, length, offset, prot, flags)
+    # Reserve the whole range, then lay the pieces over it.
+    whole = sum(length for _, _, length in pieces)
+    mapping = _fast.mmap(-1, whole, 0, prot, flags | _fast.MAP_ANONYMOUS)
+    address = mapping.address
+    for fd, offset, length in pieces:
+        fixed = flags | _MAP_FIXED
+        if _libc().mmap(address, length, prot, fixed, fd, offset) != address:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        address += length
+    return mapping
+
+
+_MAP_FIXED = 0x10
 
 
 class Pages:
@@ -150,6 +216,15 @@ _PUNCH_HOLE, _KEEP_SIZE = 2, 1
 def _libc() -> Any:
     library = ctypes.CDLL(None, use_errno=True)
     library.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int64,
+    )
     return library
 
 
@@ -163,7 +238,8 @@ class SimFile:
     def ioctl(self, caller: Caller, request: int, address: int) -> int:
         raise Errno(errno.ENOTTY)
 
-    def mmap(self, length: int, offset: int, prot: int, flags: int) -> _fast.Mapping:
+    def mmap(self, caller: Caller, length: int, offset: int, prot: int, flags: int) -> Area:
+        """What the caller is to map."""
         raise Errno(errno.ENODEV)
 
     def lseek(self, offset: int, whence: int) -> int:

@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 import stat
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from npukit import _fast
 from npukit.abi import dma_buf as abi
@@ -19,7 +19,7 @@ from npukit.abi import dma_heap, udmabuf
 from npukit.ioctl import IOC_READ, IOC_WRITE, decode
 from npukit.ioctl.kernel import PAGE_SIZE, round_to_page
 
-from .core import Caller, Errno, SimDevice, SimFile
+from .core import Area, Caller, Errno, Piece, SimDevice, SimFile, map_pieces
 from .fence import Fence, SyncFileSim
 
 if TYPE_CHECKING:
@@ -28,29 +28,39 @@ if TYPE_CHECKING:
 _ACCESS = abi.DMA_BUF_SYNC_RW
 
 
-class Backing(Protocol):
+class Backing:
     """What a dma-buf is made of."""
 
     size: int
     writers: list[Fence]
     """Fences of work that writes the memory; of work that reads it the drivers keep none."""
 
-    def map_pages(self, length: int, offset: int, prot: int, flags: int) -> _fast.Mapping: ...
-    def get(self) -> None: ...
-    def put(self) -> None: ...
+    def pieces(self, length: int, offset: int, flags: int) -> list[Piece]:
+        """Where the pages are; Errno where they cannot be mapped so."""
+        raise NotImplementedError
+
+    def get(self) -> None:
+        raise NotImplementedError
+
+    def put(self) -> None:
+        raise NotImplementedError
+
+    def map_pages(self, length: int, offset: int, prot: int, flags: int) -> _fast.Mapping:
+        """Map them into this process."""
+        return map_pieces(self.pieces(length, offset, flags), prot, flags)
 
 
-class PlainPages:
+class PlainPages(Backing):
     """Memory in a file of its own."""
 
     def __init__(self, fd: int, size: int) -> None:
         self.fd = fd
         self.size = size
-        self.writers: list[Fence] = []
+        self.writers = []
         self._users = 1
 
-    def map_pages(self, length: int, offset: int, prot: int, flags: int) -> _fast.Mapping:
-        return _fast.mmap(self.fd, length, offset, prot, flags)
+    def pieces(self, length: int, offset: int, flags: int) -> list[Piece]:
+        return [Piece(self.fd, offset, length)]
 
     def get(self) -> None:
         self._users += 1
@@ -75,8 +85,7 @@ class DmaBufSim(SimFile):
         """A new descriptor. It is a real file of the right size, which polls as always ready."""
         fd = os.memfd_create("dmabuf", os.MFD_CLOEXEC if cloexec else 0)
         os.ftruncate(fd, self.backing.size)
-        self.kernel.install(fd, self)
-        return fd
+        return self.kernel.install(fd, self)
 
     def released(self) -> None:
         self.backing.put()
@@ -88,12 +97,12 @@ class DmaBufSim(SimFile):
             return 0
         raise Errno(errno.EINVAL)
 
-    def mmap(self, length: int, offset: int, prot: int, flags: int) -> _fast.Mapping:
+    def mmap(self, caller: Caller, length: int, offset: int, prot: int, flags: int) -> Area:
         if offset % PAGE_SIZE or offset + length > round_to_page(self.backing.size):
             raise Errno(errno.EINVAL)
         if not self.writable and prot & _fast.PROT_WRITE and flags & _fast.MAP_SHARED:
             raise Errno(errno.EACCES)
-        return self.backing.map_pages(length, offset, prot, flags)
+        return Area(self.backing.pieces(length, offset, flags), lambda: None)
 
     def ioctl(self, caller: Caller, request: int, address: int) -> int:
         if request == abi.DMA_BUF_IOCTL_SYNC:
@@ -223,38 +232,28 @@ class UdmabufSim(SimDevice):
         return UdmabufFile(self.kernel, self), os.memfd_create("udmabuf")
 
 
-class MemfdRanges:
+class MemfdRanges(Backing):
     """Ranges of memfds, one after another, as one piece of memory."""
 
-    def __init__(self, pieces: list[tuple[int, int, int]]) -> None:
-        self.pieces = pieces
-        self.size = sum(size for _, _, size in pieces)
-        self.writers: list[Fence] = []
+    def __init__(self, ranges: list[Piece]) -> None:
+        self.ranges = ranges
+        self.size = sum(size for _, _, size in ranges)
+        self.writers = []
         self._users = 1
 
-    def map_pages(self, length: int, offset: int, prot: int, flags: int) -> _fast.Mapping:
+    def pieces(self, length: int, offset: int, flags: int) -> list[Piece]:
         if not flags & _fast.MAP_SHARED:
             raise Errno(errno.EINVAL)
         parts = []
-        for fd, start, size in self.pieces:
+        for fd, start, size in self.ranges:
             if length > 0 and offset < size:
                 part = min(length, size - offset)
-                parts.append((fd, start + offset, part))
+                parts.append(Piece(fd, start + offset, part))
                 length -= part
                 offset = 0
             else:
                 offset -= size
-        if len(parts) == 1:
-            fd, start, size = parts[0]
-            return _fast.mmap(fd, size, start, prot, flags)
-        # Reserve the whole range, then lay the pieces over it.
-        whole = sum(size for _, _, size in parts)
-        mapping = _fast.mmap(-1, whole, 0, prot, flags | _fast.MAP_ANONYMOUS)
-        address = mapping.address
-        for fd, start, size in parts:
-            _overlay(address, size, prot, fd, start)
-            address += size
-        return mapping
+        return parts
 
     def get(self) -> None:
         self._users += 1
@@ -262,27 +261,8 @@ class MemfdRanges:
     def put(self) -> None:
         self._users -= 1
         if self._users == 0:
-            for fd, _, _ in self.pieces:
+            for fd, _, _ in self.ranges:
                 os.close(fd)
-
-
-_MAP_FIXED = 0x10
-
-
-def _overlay(address: int, size: int, prot: int, fd: int, offset: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = (
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int64,
-    )
-    flags = _fast.MAP_SHARED | _MAP_FIXED
-    if libc.mmap(address, size, prot, flags, fd, offset) != address:
-        raise Errno(ctypes.get_errno())
 
 
 class UdmabufFile(CharFile):
@@ -292,7 +272,7 @@ class UdmabufFile(CharFile):
         if request == udmabuf.UDMABUF_CREATE:
             raw = caller.copy_from_user(address, ctypes.sizeof(udmabuf.udmabuf_create))
             head = udmabuf.udmabuf_create.from_buffer_copy(raw)
-            return self._create(head.flags, [(head.memfd, head.offset, head.size)])
+            return self._create(caller, head.flags, [(head.memfd, head.offset, head.size)])
         if request == udmabuf.UDMABUF_CREATE_LIST:
             size = ctypes.sizeof(udmabuf.udmabuf_create_list)
             raw = caller.copy_from_user(address, size)
@@ -302,10 +282,10 @@ class UdmabufFile(CharFile):
             item = udmabuf.udmabuf_create_item
             raw = caller.copy_from_user(address + size, many.count * ctypes.sizeof(item))
             items = (item * many.count).from_buffer_copy(raw)
-            return self._create(many.flags, [(i.memfd, i.offset, i.size) for i in items])
+            return self._create(caller, many.flags, [(i.memfd, i.offset, i.size) for i in items])
         raise Errno(errno.ENOTTY)
 
-    def _create(self, flags: int, items: list[tuple[int, int, int]]) -> int:
+    def _create(self, caller: Caller, flags: int, items: list[tuple[int, int, int]]) -> int:
         total = 0
         for _, offset, size in items:
             total += size
@@ -313,29 +293,37 @@ class UdmabufFile(CharFile):
                 raise Errno(errno.EINVAL)
         if total == 0:
             raise Errno(errno.EINVAL)
-        pieces: list[tuple[int, int, int]] = []
+        ranges: list[Piece] = []
         try:
             for memfd, offset, size in items:
-                pieces.append((self._pin(memfd, offset, size), offset, size))
+                ranges.append(Piece(self._pin(caller, memfd, offset, size), offset, size))
         except Errno:
-            for fd, _, _ in pieces:
+            for fd, _, _ in ranges:
                 os.close(fd)
             raise
-        backing = MemfdRanges(pieces)
+        backing = MemfdRanges(ranges)
         buffer = DmaBufSim(self.kernel, backing)
         backing.put()
         return buffer.install(bool(flags & udmabuf.UDMABUF_FLAGS_CLOEXEC))
 
     @staticmethod
-    def _pin(memfd: int, offset: int, size: int) -> int:
+    def _pin(caller: Caller, memfd: int, offset: int, size: int) -> int:
         """A descriptor of our own of a memfd that obeys the driver's rules."""
         try:
-            seals = fcntl.fcntl(memfd, fcntl.F_GET_SEALS)
+            fd = caller.take(memfd)
+        except Errno:
+            raise Errno(errno.EBADFD) from None
+        try:
+            seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
         except OSError:
+            os.close(fd)
             raise Errno(errno.EBADFD) from None
         future_write = 0x10
-        if not seals & fcntl.F_SEAL_SHRINK or seals & (fcntl.F_SEAL_WRITE | future_write):
+        if (
+            not seals & fcntl.F_SEAL_SHRINK
+            or seals & (fcntl.F_SEAL_WRITE | future_write)
+            or offset + size > os.fstat(fd).st_size
+        ):
+            os.close(fd)
             raise Errno(errno.EINVAL)
-        if offset + size > os.fstat(memfd).st_size:
-            raise Errno(errno.EINVAL)
-        return os.dup(memfd)
+        return fd

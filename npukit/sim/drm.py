@@ -10,28 +10,26 @@ import stat
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from npukit import _fast
 from npukit.abi import drm as abi
 from npukit.ioctl import IOC_READ, IOC_WRITE, Ioctl, decode
 from npukit.ioctl.kernel import PAGE_SIZE, round_to_page
 
-from .core import Caller, Errno, Pages, SimDevice, SimFile
-from .dma_buf import DmaBufSim
-from .fence import Fence
+from .core import Area, Caller, Errno, Pages, Piece, SimDevice, SimFile
+from .dma_buf import Backing, DmaBufSim
 from .iova import BestFit
 
 _OFFSETS_START = 1 << 32
 _OFFSETS_END = _OFFSETS_START + (1 << 40)
 
 
-class GemObject:
+class GemObject(Backing):
     """A buffer object. It lives while a handle, a mapping, a dma-buf or a job holds it."""
 
     def __init__(self, device: DrmDeviceSim, size: int) -> None:
         self.device = device
         self.size = size
         """Bytes, whole pages."""
-        self.writers: list[Fence] = []
+        self.writers = []
         self.offset: int | None = None
         """Where mmap finds it in the node."""
         self.export: DmaBufSim | None = None
@@ -46,10 +44,10 @@ class GemObject:
             self.device.by_offset[self.offset] = self
         return self.offset
 
-    def map_pages(self, length: int, offset: int, prot: int, flags: int) -> _fast.Mapping:
+    def pieces(self, length: int, offset: int, flags: int) -> list[Piece]:
         if offset + length > round_to_page(self.size):
             raise Errno(errno.EINVAL)
-        return _fast.mmap(self.device.pages.fd, length, self._place + offset, prot, flags)
+        return [Piece(self.device.pages.fd, self._place + offset, length)]
 
     def get(self) -> None:
         self._users += 1
@@ -144,7 +142,7 @@ class DrmFileSim(SimFile):
 
     # System calls.
 
-    def mmap(self, length: int, offset: int, prot: int, flags: int) -> _fast.Mapping:
+    def mmap(self, caller: Caller, length: int, offset: int, prot: int, flags: int) -> Area:
         if offset % PAGE_SIZE:
             raise Errno(errno.EINVAL)
         gem = self.device.by_offset.get(offset)
@@ -152,10 +150,9 @@ class DrmFileSim(SimFile):
             raise Errno(errno.EINVAL)
         if gem not in self.handles.values():
             raise Errno(errno.EACCES)
-        mapping: _fast.Mapping = gem.map_pages(length, 0, prot, flags)
+        pieces = gem.pieces(length, 0, flags)
         gem.get()
-        self.kernel.when_unmapped(mapping, gem.put)
-        return mapping
+        return Area(pieces, gem.put)
 
     def ioctl(self, caller: Caller, request: int, address: int) -> int:
         """The number alone decides; sizes may differ; the answer is copied out even on failure."""
@@ -238,10 +235,7 @@ class DrmFileSim(SimFile):
     def prime_fd_to_handle(self, caller: Caller, arg: abi.drm_prime_handle) -> None:
         file = self.kernel.file(arg.fd)
         if file is None:
-            try:
-                os.fstat(arg.fd)
-            except OSError:
-                raise Errno(errno.EBADF) from None
+            os.close(caller.take(arg.fd))
         if not isinstance(file, DmaBufSim):
             raise Errno(errno.EINVAL)
         if file not in self.imports:

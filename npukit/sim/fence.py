@@ -75,10 +75,10 @@ class SyncFileSim(SimFile):
         """A descriptor for it, readable as soon as all its fences have signalled."""
         fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._events.append(os.dup(fd))
-        self.kernel.install(fd, self)
+        number = self.kernel.install(fd, self)
         for fence in self.fences:
             fence.then(self._look)
-        return fd
+        return number
 
     def _look(self) -> None:
         if all(fence.signalled for fence in self.fences):

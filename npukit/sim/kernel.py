@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import errno
 import functools
@@ -11,14 +12,14 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from npukit import _fast
 from npukit.ioctl import LinuxKernel, ProgramError
 from npukit.ioctl.kernel import Argument
 
-from .core import Caller, Errno, LocalCaller, SimDevice, SimFile
+from .core import Caller, Errno, LocalCaller, SimDevice, SimFile, map_pieces
 from .dma_buf import DmaHeapSim, UdmabufSim
 from .rknpu import RknpuMiscSim, RknpuSim
 from .rocket import RocketSim
@@ -58,8 +59,13 @@ class SimKernel:
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
         self._linux = LinuxKernel()
-        self._caller = LocalCaller()
-        self._files: dict[int, SimFile] = {}
+        self._local = LocalCaller()
+        self.current: Caller = self._local
+        """Who makes the system call that holds the lock."""
+        self.others: set[Caller] = set()
+        """The other processes of this machine."""
+        self.bury: Callable[[Caller], None] | None = None
+        """Gives back what a process held that has died; called with the lock held."""
         self._gone: collections.deque[Callable[[], None]] = collections.deque()
         self._mappings: weakref.WeakKeyDictionary[_fast.Mapping, list[Any]] = (
             weakref.WeakKeyDictionary()
@@ -79,37 +85,50 @@ class SimKernel:
     # What the drivers use; the lock is held.
 
     def file(self, fd: int) -> SimFile | None:
-        """The simulated file behind a descriptor."""
-        return self._files.get(fd)
+        """The simulated file behind a descriptor of the caller."""
+        return self.current.files.get(fd)
 
     def files_of(self, device: SimDevice) -> list[Any]:
         """The open files of a device that keeps its device in ``device``."""
-        return [file for file in {*self._files.values()} if getattr(file, "device", 0) is device]
+        files = {file for caller in (self._local, *self.others) for file in caller.files.values()}
+        return [file for file in files if getattr(file, "device", 0) is device]
 
-    def install(self, fd: int, file: SimFile) -> None:
-        """Let a real descriptor stand for a simulated file."""
-        stale = self._files.pop(fd, None)
+    def install(self, fd: int, file: SimFile) -> int:
+        """Let a real descriptor stand for a simulated file; the number the caller has it under."""
+        number = self.current.give(fd)
+        self.share(number, file)
+        return number
+
+    def share(self, number: int, file: SimFile) -> None:
+        """The caller has ``file`` behind one more descriptor."""
+        stale = self.current.files.pop(number, None)
         if stale is not None:
             self.put(stale)
         file.holders += 1
-        self._files[fd] = file
+        self.current.files[number] = file
 
     def uninstall(self, fd: int) -> None:
-        """Close a descriptor."""
-        file = self._files.pop(fd, None)
-        os.close(fd)
+        """Close a descriptor of the caller."""
+        file = self.current.files.pop(fd, None)
+        self.current.shut(fd)
         if file is not None:
             self.put(file)
 
     def wait_for(self, condition: Callable[[], bool], timeout: float | None) -> bool:
         """Let others in until ``condition`` holds; False after ``timeout`` seconds."""
-        return self.changed.wait_for(condition, timeout)
+        caller = self.current
+        try:
+            return self.changed.wait_for(condition, timeout)
+        finally:
+            self.current = caller
 
     def sleep(self, seconds: float) -> None:
         """Let others in for a while, whatever happens."""
+        caller = self.current
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             self.changed.wait(left)
+        self.current = caller
 
     def complain(self, text: str) -> None:
         """Say what a driver swallows: in strict mode to the caller, else to the log."""
@@ -141,46 +160,59 @@ class SimKernel:
         """Do what could not be done when a mapping went."""
         while self._gone:
             self._gone.popleft()()
-        if not self._files:
-            self._caller.close()
+        for caller in [caller for caller in self.others if not caller.alive]:
+            if self.bury is not None:
+                self.bury(caller)
+        if not self._local.files:
+            self._local.close()
+
+    @contextlib.contextmanager
+    def calling(self, caller: Caller) -> Iterator[None]:
+        """Hold the lock for a system call of ``caller``."""
+        with self.lock:
+            self.current = caller
+            self._reap()
+            self.current = caller
+            yield
+
+    def open_node(self, path: str, flags: int) -> int:
+        """Open a node for the caller; Errno."""
+        for device in self.devices:
+            if path in device.paths:
+                file, fd = device.open(self.current, path, flags)
+                os.set_inheritable(fd, not flags & os.O_CLOEXEC)
+                return self.install(fd, file)
+        raise Errno(errno.ENOENT)
 
     # The Kernel protocol.
 
     def open(self, path: str, flags: int) -> int:
-        with self.lock:
-            self._reap()
-            for device in self.devices:
-                if path in device.paths:
-                    try:
-                        file, fd = device.open(self._caller, path, flags)
-                    except Errno as error:
-                        raise OSError(error.code, os.strerror(error.code), path) from None
-                    os.set_inheritable(fd, not flags & os.O_CLOEXEC)
-                    self.install(fd, file)
-                    return fd
-        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        with self.calling(self._local):
+            try:
+                return self.open_node(path, flags)
+            except Errno as error:
+                raise OSError(error.code, os.strerror(error.code), path) from None
 
     def close(self, fd: int) -> None:
-        with self.lock:
+        with self.calling(self._local):
             self.uninstall(fd)
             self._reap()
 
     def dup(self, fd: int) -> int:
-        with self.lock:
+        with self.calling(self._local):
             copy = os.dup(fd)
-            file = self._files.get(fd)
+            file = self.file(fd)
             if file is not None:
-                self.install(copy, file)
+                self.share(copy, file)
             return copy
 
     def ioctl(self, fd: int, request: int, arg: Argument = None) -> tuple[int, int]:
-        with self.lock:
-            self._reap()
-            file = self._files.get(fd)
+        with self.calling(self._local):
+            file = self.file(fd)
             if file is not None:
-                address, _keep = _address(arg)
+                address, _keep = address_of(arg)
                 try:
-                    return file.ioctl(self._caller, int(request) & 0xFFFFFFFF, address), 0
+                    return file.ioctl(self._local, int(request) & 0xFFFFFFFF, address), 0
                 except Errno as error:
                     return -1, error.code
         return self._linux.ioctl(fd, request, arg)
@@ -193,15 +225,20 @@ class SimKernel:
         prot: int = _fast.PROT_READ | _fast.PROT_WRITE,
         flags: int = _fast.MAP_SHARED,
     ) -> _fast.Mapping:
-        with self.lock:
-            self._reap()
-            file = self._files.get(fd)
+        with self.calling(self._local):
+            file = self.file(fd)
             if file is not None:
                 try:
-                    mapping = file.mmap(length, offset, prot, flags)
+                    area = file.mmap(self._local, length, offset, prot, flags)
                 except Errno as error:
                     raise OSError(error.code, os.strerror(error.code)) from None
+                try:
+                    mapping = map_pieces(area.pieces, prot, flags)
+                except OSError:
+                    area.unmapped()
+                    raise
                 file.holders += 1
+                self.when_unmapped(mapping, area.unmapped)
                 self.when_unmapped(mapping, functools.partial(self.put, file))
                 return mapping
         return self._linux.mmap(fd, length, offset, prot, flags)
@@ -214,20 +251,13 @@ class SimKernel:
 
     def fstat(self, fd: int) -> os.stat_result:
         real = os.fstat(fd)
-        with self.lock:
-            file = self._files.get(fd)
-            if file is None:
-                return real
-            mode, rdev = file.stat_mode()
-        fields: dict[str, Any] = {
-            name: getattr(real, name) for name in dir(real) if name.startswith("st_")
-        }
-        fields.update(st_mode=mode, st_rdev=rdev)
-        return os.stat_result((mode, *real[1:]), fields)
+        with self.calling(self._local):
+            file = self.file(fd)
+            return real if file is None else as_seen(real, *file.stat_mode())
 
     def lseek(self, fd: int, offset: int, whence: int = os.SEEK_SET) -> int:
-        with self.lock:
-            file = self._files.get(fd)
+        with self.calling(self._local):
+            file = self.file(fd)
             if file is not None:
                 try:
                     return file.lseek(offset, whence)
@@ -253,7 +283,16 @@ class SimKernel:
         return time.monotonic_ns()
 
 
-def _address(arg: Argument) -> tuple[int, object]:
+def as_seen(real: os.stat_result, mode: int, rdev: int) -> os.stat_result:
+    """What fstat tells of a simulated file behind a real descriptor."""
+    fields: dict[str, Any] = {
+        name: getattr(real, name) for name in dir(real) if name.startswith("st_")
+    }
+    fields.update(st_mode=mode, st_rdev=rdev)
+    return os.stat_result((mode, *real[1:]), fields)
+
+
+def address_of(arg: Argument) -> tuple[int, object]:
     """The address that a system call would get, and what must live until it is done."""
     if arg is None:
         return 0, None

@@ -76,7 +76,7 @@ def close_memory(node: Node) -> None:
     """The misc device's handles are descriptors, which the caller closes."""
     from npukit.sim.dma_buf import DmaBufSim
 
-    for fd, file in list(node.kernel._files.items()):
+    for fd, file in list(node.kernel.current.files.items()):
         if isinstance(file, DmaBufSim):
             node.kernel.close(fd)
 
