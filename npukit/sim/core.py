@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from .kernel import SimKernel
 
 
+ERESTARTSYS = 512
+"""The kernel's own: a signal came. It becomes EINTR, or the call is made again (SA_RESTART)."""
+
+
 class Errno(Exception):
     """A simulated driver's refusal: the errno that the system call answers."""
 
@@ -50,6 +54,9 @@ class Caller(Protocol):
     def shut(self, fd: int) -> None:
         """Close a descriptor of the process."""
 
+    def closes_on_exec(self, fd: int) -> bool:
+        """Whether a descriptor of the process has FD_CLOEXEC."""
+
     def copy_from_user(self, address: int, size: int) -> bytes:
         """``size`` bytes of the caller's memory; Errno(EFAULT) when not all can be read."""
 
@@ -77,12 +84,15 @@ class LocalCaller:
 
     def take(self, fd: int) -> int:
         try:
-            return os.dup(fd)
+            return os.dup(ctypes.c_int32(fd).value)
         except OSError as error:
             raise Errno(error.errno or errno.EBADF) from None
 
     def shut(self, fd: int) -> None:
         os.close(fd)
+
+    def closes_on_exec(self, fd: int) -> bool:
+        return not os.get_inheritable(fd)
 
     def _file(self) -> int:
         if self._scratch < 0:
@@ -164,6 +174,10 @@ def map_pieces(pieces: Sequence[Piece], prot: int, flags: int) -> _fast.Mapping:
 _MAP_FIXED = 0x10
 
 
+PAGES_END = 1 << 60
+"""More than a program can ever allocate: places are not used twice."""
+
+
 class Pages:
     """Memory of a device: one sparse file in which every buffer object has a place of its own.
 
@@ -180,7 +194,7 @@ class Pages:
     def fd(self) -> int:
         if self._fd < 0:
             self._fd = os.memfd_create(self._name)
-            os.ftruncate(self._fd, 1 << 40)
+            os.ftruncate(self._fd, PAGES_END)
         return self._fd
 
     def hold(self) -> None:

@@ -121,7 +121,9 @@ class DmaBufSim(SimFile):
             raise Errno(errno.EINVAL)
         if not flags & abi.DMA_BUF_SYNC_END:
             writers = self.backing.writers
-            self.kernel.wait_for(lambda: all(fence.signalled for fence in writers), None)
+            self.kernel.wait_for(
+                lambda: all(fence.signalled for fence in writers), None, interruptible=True
+            )
         return 0
 
     def _set_name(self, caller: Caller, address: int) -> int:

@@ -40,7 +40,8 @@ class GemObject(Backing):
 
     def make_offset(self) -> int:
         if self.offset is None:
-            self.offset = self.device.offsets.take(round_to_page(self.size))
+            offsets = self.device.offsets
+            self.offset = self._place if offsets is None else offsets.take(self.size)
             self.device.by_offset[self.offset] = self
         return self.offset
 
@@ -56,8 +57,9 @@ class GemObject(Backing):
         self._users -= 1
         if self._users == 0:
             if self.offset is not None:
-                self.device.offsets.free(self.offset)
                 del self.device.by_offset[self.offset]
+                if self.device.offsets is not None:
+                    self.device.offsets.free(self.offset)
             self.freed()
             self.pages.close()
             self.device.pages.free(self._place, self.size)
@@ -82,7 +84,8 @@ class DrmDeviceSim(SimDevice):
     def __init__(self, kernel: Any, paths: tuple[str, ...]) -> None:
         super().__init__(kernel, paths)
         self.pages = Pages(self.name)
-        self.offsets = BestFit(_OFFSETS_START, _OFFSETS_END, PAGE_SIZE)
+        # None: an object's mmap offset is its place in the file of the pages.
+        self.offsets: BestFit | None = BestFit(_OFFSETS_START, _OFFSETS_END, PAGE_SIZE)
         self.by_offset: dict[int, GemObject] = {}
 
     def open(self, caller: Caller, path: str, flags: int) -> tuple[SimFile, int]:
@@ -105,6 +108,8 @@ class DrmFileSim(SimFile):
         self.device = device
         self.path = path
         self.handles: dict[int, Any] = {}
+        self._free_handle = 1
+        """No number below it is free."""
         self.imports: dict[DmaBufSim, int] = {}
         self.client_name = ""
 
@@ -121,10 +126,11 @@ class DrmFileSim(SimFile):
 
     def add_handle(self, gem: GemObject) -> int:
         """The lowest free number from 1 on, which takes over the caller's hold of ``gem``."""
-        handle = 1
+        handle = self._free_handle
         while handle in self.handles:
             handle += 1
         self.handles[handle] = gem
+        self._free_handle = handle + 1
         return handle
 
     def look_up(self, handle: int, code: int = errno.ENOENT) -> Any:
@@ -135,6 +141,7 @@ class DrmFileSim(SimFile):
 
     def close_handle(self, handle: int) -> None:
         gem = self.handles.pop(handle)
+        self._free_handle = min(self._free_handle, handle)
         for buffer, imported in list(self.imports.items()):
             if imported == handle:
                 del self.imports[buffer]

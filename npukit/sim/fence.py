@@ -68,13 +68,13 @@ class SyncFileSim(SimFile):
             stub.signal()
             self.fences = [stub]
         self.name = name or f"{self.fences[0].driver}-{self.fences[0].timeline}"
-        self._events: list[int] = []
+        self.events: list[int] = []
         """Descriptors of our own that are written when all fences have signalled."""
 
     def install(self) -> int:
         """A descriptor for it, readable as soon as all its fences have signalled."""
         fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._events.append(os.dup(fd))
+        self.events.append(os.dup(fd))
         number = self.kernel.install(fd, self)
         for fence in self.fences:
             fence.then(self._look)
@@ -82,14 +82,14 @@ class SyncFileSim(SimFile):
 
     def _look(self) -> None:
         if all(fence.signalled for fence in self.fences):
-            for event in self._events:
+            for event in self.events:
                 os.eventfd_write(event, 1)
             self.released()
 
     def released(self) -> None:
-        for event in self._events:
+        for event in self.events:
             os.close(event)
-        self._events.clear()
+        self.events.clear()
 
     def ioctl(self, caller: Caller, request: int, address: int) -> int:
         if request == abi.SYNC_IOC_MERGE:

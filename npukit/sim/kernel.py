@@ -23,6 +23,7 @@ from .core import Caller, Errno, LocalCaller, SimDevice, SimFile, map_pieces
 from .dma_buf import DmaHeapSim, UdmabufSim
 from .rknpu import RknpuMiscSim, RknpuSim
 from .rocket import RocketSim
+from .wrapfd import WrapfdSim
 
 DEVICES: dict[str, Callable[[SimKernel, int], SimDevice]] = {
     "rknpu": lambda kernel, n: RknpuSim(
@@ -32,6 +33,7 @@ DEVICES: dict[str, Callable[[SimKernel, int], SimDevice]] = {
     "rocket": lambda kernel, n: RocketSim(kernel, (f"/dev/accel/accel{n}",)),
     "dma_heap": lambda kernel, n: DmaHeapSim(kernel, ("/dev/dma_heap/system",)),
     "udmabuf": lambda kernel, n: UdmabufSim(kernel, ("/dev/udmabuf",)),
+    "wrapfd": lambda kernel, n: WrapfdSim(kernel, ("/dev/wrapfd",)),
 }
 """Name of a simulated device -> what makes it, given the kernel and its number among its kind."""
 
@@ -114,8 +116,14 @@ class SimKernel:
         if file is not None:
             self.put(file)
 
-    def wait_for(self, condition: Callable[[], bool], timeout: float | None) -> bool:
-        """Let others in until ``condition`` holds; False after ``timeout`` seconds."""
+    def wait_for(
+        self, condition: Callable[[], bool], timeout: float | None, *, interruptible: bool = False
+    ) -> bool:
+        """Let others in until ``condition`` holds; False after ``timeout`` seconds.
+
+        ``interruptible``: a signal that the caller gets ends the wait with Errno(ERESTARTSYS),
+        where the kernel knows of the caller's signals; this one does not.
+        """
         caller = self.current
         try:
             return self.changed.wait_for(condition, timeout)

@@ -210,7 +210,9 @@ class Engine:
         # Fences of the driver's own context are taken for ordered already; running out of time is
         # not an error either.
         foreign = [fence for fence in file.fences if fence.context is not self._context]
-        self.kernel.wait_for(lambda: all(f.signalled for f in foreign), args.timeout / HZ)
+        self.kernel.wait_for(
+            lambda: all(f.signalled for f in foreign), args.timeout / HZ, interruptible=True
+        )
 
     def _reap_stale(self, args: abi.rknpu_submit) -> None:
         for index, core in enumerate(self.cores):

@@ -152,7 +152,9 @@ class RocketFile(DrmFileSim):
         gem.get()
         try:
             if not self.kernel.wait_for(
-                lambda: all(fence.signalled for fence in fences), max(remaining, 0)
+                lambda: all(fence.signalled for fence in fences),
+                max(remaining, 0),
+                interruptible=True,
             ):
                 raise Errno(errno.ETIMEDOUT if remaining > 0 else errno.EBUSY)
             for fence in fences:
