@@ -293,11 +293,12 @@ class SimKernel:
 
 def as_seen(real: os.stat_result, mode: int, rdev: int) -> os.stat_result:
     """What fstat tells of a simulated file behind a real descriptor."""
-    fields: dict[str, Any] = {
-        name: getattr(real, name) for name in dir(real) if name.startswith("st_")
-    }
-    fields.update(st_mode=mode, st_rdev=rdev)
-    return os.stat_result((mode, *real[1:]), fields)
+    # The fields that are no elements of the sequence, whose first ten are given as such.
+    times = ("st_atime", "st_mtime", "st_ctime")
+    names = (*times, *(name + "_ns" for name in times), "st_blksize", "st_blocks")
+    fields: dict[str, Any] = {name: getattr(real, name) for name in names}
+    fields["st_rdev"] = rdev
+    return os.stat_result((mode, *real[1:10]), fields)
 
 
 def address_of(arg: Argument) -> tuple[int, object]:
