@@ -55,6 +55,8 @@ _KINDS = 128
 _UNSIZED = 1 << 40
 """Stands for the size of a kind that nobody told: it leads out of any section."""
 
+_MAX_SECTION = 48 << 20
+"""Ten times what the largest kernel has."""
 _MAX_HOPS = 64
 _MAX_DEPTH = 32
 _MAX_MEMBERS = 1 << 16
@@ -124,6 +126,8 @@ class Btf:
             ("string", str_off, str_len),
             ("layout", layout_off, layout_len),
         ):
+            if size > _MAX_SECTION:
+                raise self._fail(f"the {name} section has {size} bytes")
             if offset + size > len(body):
                 raise self._fail(
                     f"the {name} section, {size} bytes at {offset}, ends behind byte {len(body)}"

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.util import find_spec
 from pathlib import Path
 
 from . import image, witnesses
@@ -33,11 +32,10 @@ def check(
     kernel if it was built for that. ValueError for an unknown driver, FormatError when a source
     that was asked for is not one.
     """
-    chosen = [_subject(name) for name in drivers]
-    if not chosen:
-        chosen = [each for each in SUBJECTS.values() if find_spec(f"npukit.abi.{each.name}")]
+    named = [_subject(name) for name in drivers]
     if ko is not None:
-        return _module(chosen if drivers else [], ko, kernel, root)
+        return _module(named, ko, kernel, root)
+    chosen = named or list(SUBJECTS.values())
     if headers is not None:
         if not headers.is_dir():
             raise FormatError("no such directory", path=str(headers))

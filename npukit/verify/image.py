@@ -23,6 +23,8 @@ from .errors import FormatError
 LIMIT = 512 << 20
 """Bytes that a file may hold or unpack to."""
 _CHUNK = 1 << 20
+_MAX_CANDIDATES = 1 << 16
+"""Places in an Image that may begin with BTF's magic number; a real one has a handful."""
 _ZSTD_CHUNK = 1 << 10
 """zstd's unpacker takes no limit: one run-length block of 4 bytes gives 128 KiB."""
 
@@ -186,7 +188,9 @@ def _search(data: bytes, path: str) -> bytes:
     """The largest run of bytes that is framed like BTF: an Image holds no table that says where."""
     best: tuple[int, int] | None = None
     start = data.find(MAGIC)
-    while start >= 0:
+    for _ in range(_MAX_CANDIDATES):
+        if start < 0:
+            break
         header = data[start : start + 24]
         if len(header) == 24:
             length, type_off, type_len, str_off, str_len = struct.unpack_from("<IIIII", header, 4)

@@ -21,6 +21,7 @@ _ENTRY = struct.Struct("<IIQQ")
 _HANDLER, _NAME = 8, 16
 _MAX_ENTRIES = 256
 """A request number has 8 bits for it."""
+_MAX_TABLES = 16
 
 FLAGS = {1 << 0: "AUTH", 1 << 1: "MASTER", 1 << 2: "ROOT_ONLY", 1 << 5: "RENDER_ALLOW"}
 """enum drm_ioctl_flags: who may make the request."""
@@ -48,23 +49,25 @@ def tables(elf: Elf) -> dict[str, list[Entry]]:
     FormatError when a table is there and cannot be read.
     """
     symbols = elf.symbols()
-    found = {}
+    # A static handler is addressed by its section, as an offset in it.
+    functions = {(s.section, s.value): s.name for s in symbols if s.type == STT_FUNC}
+    found: dict[str, list[Entry]] = {}
     for symbol in symbols:
         shaped = symbol.size and symbol.size % _ENTRY.size == 0
         if symbol.type == STT_OBJECT and symbol.name.endswith("ioctls") and shaped:
-            entries = _table(elf, symbol, symbols)
-            if entries:
-                found[symbol.name] = entries
-    return found
+            if len(found) == _MAX_TABLES:
+                raise FormatError(f"corrupt ELF: more than {_MAX_TABLES} tables", path=elf.path)
+            found[symbol.name] = _table(elf, symbol, symbols, functions)
+    return {name: entries for name, entries in found.items() if entries}
 
 
-def _table(elf: Elf, table: Symbol, symbols: list[Symbol]) -> list[Entry]:
+def _table(
+    elf: Elf, table: Symbol, symbols: list[Symbol], functions: dict[tuple[int, int], str]
+) -> list[Entry]:
     count = table.size // _ENTRY.size
     if count > _MAX_ENTRIES:
         raise FormatError(f"corrupt ELF: {table.name} has {count} entries", path=elf.path)
     addresses = elf.addresses(table.section)
-    # A static handler is addressed by its section, as an offset in it.
-    functions = {(s.section, s.value): s.name for s in symbols if s.type == STT_FUNC}
     entries = []
     for index, (number, flags, _, _) in enumerate(_ENTRY.iter_unpack(elf.bytes_of(table))):
         start = table.value + index * _ENTRY.size

@@ -19,7 +19,7 @@ from .errors import FormatError
 from .interface import Difference, Field, Interface, Layout, compare
 
 DIRECTORY = Path(__file__).parent / "snapshots"
-_MAX_SIZE = 16 << 20
+_MAX_SIZE = 2 << 20
 
 Version = tuple[int, int]
 

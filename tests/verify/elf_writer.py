@@ -26,7 +26,7 @@ def elf(
     """An object of ``sections``. A relocation of a section is (offset, symbol number, addend);
     symbol 0 is the null symbol, those given count from 1."""
     order = ["", *sections]
-    names, table = b"\0", bytes(24)
+    names, table = bytearray(b"\0"), bytearray(24)
     for name, kind, section, value, size in symbols:
         table += struct.pack(
             "<IBBHQQ", len(names) if name else 0, kind, 0, order.index(section), value, size
@@ -36,8 +36,8 @@ def elf(
         (name, _PROGBITS, data, 0, 0, 0) for name, data in sections.items()
     ]
     symtab = len(parts) + 1
-    parts.append((".symtab", _SYMTAB, table, symtab + 1, 1, 24))
-    parts.append((".strtab", _STRTAB, names, 0, 0, 0))
+    parts.append((".symtab", _SYMTAB, bytes(table), symtab + 1, 1, 24))
+    parts.append((".strtab", _STRTAB, bytes(names), 0, 0, 0))
     for section, entries in (relocations or {}).items():
         data = b"".join(
             struct.pack("<QQq", offset, number << 32 | ABSOLUTE_64[machine], addend)

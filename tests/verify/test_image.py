@@ -211,3 +211,26 @@ def test_modules_with_random_words_are_read_or_refused(data: st.DataObject) -> N
         place = data.draw(st.integers(0, len(broken) - 8))
         struct.pack_into("<Q", broken, place, data.draw(st.integers(0, 2**64 - 1)))
     read_all(bytes(broken))
+
+
+def test_more_symbols_than_any_module_has() -> None:
+    many = [("", 0, ".text", 0, 0)] * ((1 << 17) + 1)
+    with pytest.raises(FormatError, match="symbol table"):
+        Elf(elf({".text": b""}, many)).symbols()
+
+
+def test_more_tables_than_any_module_has() -> None:
+    tall = [(f"{n}_ioctls", 1, ".rodata", 0, 24) for n in range(20)]
+    with pytest.raises(FormatError, match="more than 16 tables"):
+        tables(Elf(elf({".rodata": bytes(24)}, tall)))
+
+
+def test_names_that_do_not_end() -> None:
+    with pytest.raises(FormatError, match="no string"):
+        Elf(elf({"." + "x" * 5000: b""}))
+
+
+def test_an_image_full_of_magic_numbers(tmp_path: Path) -> None:
+    (tmp_path / "Image").write_bytes(b"MZ" + b"\x9f\xeb\x01\x00" * 500_000)
+    with pytest.raises(FormatError, match="CONFIG_DEBUG_INFO_BTF"):
+        kernel_btf(tmp_path / "Image")
