@@ -68,7 +68,8 @@ class Compiler:
 
     def version(self) -> tuple[int, int] | None:
         """The kernel version that the headers state; None when they do not."""
-        if not self.present(["linux/version.h"]):
+        # The compiler's own would answer for a directory that has none.
+        if self.directories and not self.present(["linux/version.h"]):
             return None
         output = self._run("-E", "#include <linux/version.h>\nnpukit LINUX_VERSION_CODE\n").stdout
         found = re.search(r"^npukit\s+(\d+)", output, re.MULTILINE)
