@@ -9,13 +9,16 @@ CHDRS  := $(wildcard csrc/*.h)
 CYTHON := $(wildcard npukit/*.pyx npukit/*.pxd npukit/sim/*.pyx npukit/sim/*.pxd)
 CWARN  := -std=gnu11 -O2 -ffp-contract=off -Wall -Wextra -Werror
 
-.PHONY: help build dev smoke test lint bench selftest selftest-aarch64 clean
+.PHONY: help build dev smoke test lint bench abi-kernels abi-snapshots \
+        selftest selftest-aarch64 clean
 
 help:
 	@echo 'make smoke   build, then run the whole path on the first NPU found or a simulated one'
 	@echo 'make test    the test suite'
 	@echo 'make lint    ruff, mypy --strict, the C with -Wall -Wextra -Werror'
 	@echo 'make bench   benchmarks, each beside its baseline'
+	@echo 'make abi-kernels   check the ABI against Debian kernels of both architectures'
+	@echo 'make abi-snapshots   make the stored ABI of each kernel version again and compare'
 	@echo 'make selftest-aarch64   the C self-test, cross-compiled, under qemu-user'
 
 # Says which of the things that a fresh machine may lack is missing.
@@ -61,6 +64,13 @@ lint: dev
 
 bench: dev
 	$(BIN)/python -m bench
+
+# The next two say why and succeed where Debian's packages cannot be had.
+abi-kernels: dev
+	$(BIN)/python tools/abi_kernels.py
+
+abi-snapshots: dev
+	$(BIN)/python tools/make_snapshots.py --check
 
 selftest: $(CSRC) $(CHDRS)
 	@mkdir -p build

@@ -34,6 +34,9 @@ DESCRIPTIONS = {
 _SYSFS_DRIVERS = {"amdxdna": "amdxdna_accel_driver", "RKNPU": "rknpu"}
 """Name under /sys where it is not the one that DRM_IOCTL_VERSION gives."""
 
+FACADES = {"rknn": "rocket"}
+"""Name of a device without a driver of its own that a node hangs on: rocket joins its cores so."""
+
 _DRM_CLASSES = (("accel", "accel"), ("drm", "dri"))
 """(class under /sys/class, folder under /dev)."""
 
@@ -99,10 +102,11 @@ def _drm_node(kernel: Kernel, base: Path, entry: Path, folder: str) -> Found | N
 
 
 def _sysfs_driver(entry: Path) -> str:
+    device = (entry / "device").resolve()
     try:
-        name = (entry / "device" / "driver").resolve(strict=True).name
+        name = (device / "driver").resolve(strict=True).name
     except OSError:
-        return ""
+        return FACADES.get(device.name, "")
     return _SYSFS_DRIVERS.get(name, name)
 
 

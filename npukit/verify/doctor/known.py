@@ -78,8 +78,5 @@ SYSFS_DRIVERS = {
 }
 """A driver's name under /sys -> npukit.abi module."""
 
-FACADES = {"rknn": "rocket"}
-"""Name of a device without a driver of its own that a node hangs on: rocket joins its cores so."""
-
 DRM_NAMES = {"amdxdna": "amdxdna_accel_driver", "ivpu": "intel_vpu"}
 """The name that DRM_IOCTL_VERSION answers, where it is not that of the module."""

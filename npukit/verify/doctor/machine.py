@@ -13,6 +13,7 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from npukit.devices.discover import FACADES
 from npukit.verify.errors import FormatError
 from npukit.verify.kernel_files import KernelFiles
 
@@ -255,7 +256,7 @@ def npu_nodes(root: Path, user: Identity) -> list[Node]:
         for path in _entries(root / "sys/class" / subsystem):
             driver = _link(path / "device/driver")
             place = (path / "device").resolve().name
-            subject = known.SYSFS_DRIVERS.get(driver) or known.FACADES.get(place)
+            subject = known.SYSFS_DRIVERS.get(driver) or FACADES.get(place)
             name = re.search(r"^DEVNAME=(\S+)$", _text(path / "uevent"), re.MULTILINE)
             if subject and name:
                 found.append(_node(root, name[1], subsystem, subject, user))
