@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The two extension modules; everything else about the package is in pyproject.toml."""
+"""The extension modules; everything else about the package is in pyproject.toml."""
 
 from glob import glob
 
@@ -31,6 +31,7 @@ setup(
                 "npukit._fast",
                 ["csrc/cpu.c", "csrc/copy.c", "csrc/pack.c", "csrc/regcmd.c"],
             ),
+            extension("npukit.sim._seccomp", ["csrc/seccomp.c"]),
             extension("npukit.sim._rk3588", ["csrc/cpu.c", *sorted(glob("csrc/rk3588*.c"))]),
         ],
         compiler_directives={"language_level": 3, "embedsignature": True},

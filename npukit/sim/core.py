@@ -219,8 +219,12 @@ class Pages:
         return _fast.mmap(self.fd, size, place)
 
     def free(self, place: int, size: int) -> None:
-        _libc().fallocate(self.fd, _PUNCH_HOLE | _KEEP_SIZE, place, round_to_page(size))
+        self.punch(place, size)
         self.drop()
+
+    def punch(self, place: int, size: int) -> None:
+        """Give the pages back; they read as zeros from now on."""
+        _libc().fallocate(self.fd, _PUNCH_HOLE | _KEEP_SIZE, place, round_to_page(size))
 
 
 _PUNCH_HOLE, _KEEP_SIZE = 2, 1
@@ -248,6 +252,8 @@ class SimFile:
     def __init__(self, kernel: SimKernel) -> None:
         self.kernel = kernel
         self.holders = 0
+        self.real: set[tuple[int, int]] = set()
+        """Identities of the real files that stand for it."""
 
     def ioctl(self, caller: Caller, request: int, address: int) -> int:
         raise Errno(errno.ENOTTY)

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "seccomp.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#define NATIVE_ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define NATIVE_ARCH AUDIT_ARCH_AARCH64
+#else
+#error "seccomp.c knows x86-64 and AArch64"
+#endif
+
+/* Newer than the headers of the distributions that we build on. */
+#ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+#define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)
+#endif
+#ifndef SECCOMP_ADDFD_FLAG_SETFD
+#define SECCOMP_ADDFD_FLAG_SETFD (1UL << 0)
+#endif
+#define NOTIF_SET_FLAGS SECCOMP_IOW(4, uint64_t)
+#define NOTIF_SYNC_WAKE_UP 1
+/* Older headers have the number that the kernel keeps for compatibility. */
+#define NOTIF_ID_VALID SECCOMP_IOW(2, uint64_t)
+#define PIDFD_OF_THREAD O_EXCL
+
+static int result_of(long value)
+{
+    return value < 0 ? -errno : (int)value;
+}
+
+/* ---- The filter ---- */
+
+#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+/* Both architectures are little-endian. */
+#define LOAD_LOW(n) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[n]))
+#define LOAD_HIGH(n) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[n]) + 4)
+#define IF_EQUAL(value, yes, no) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, yes, no)
+#define IF_ANY(bits, yes, no) BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, yes, no)
+#define TRAP BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF)
+#define PASS BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+
+int npukit_seccomp_trap(void)
+{
+    struct sock_filter code[] = {
+        LOAD(arch),
+        IF_EQUAL(NATIVE_ARCH, 1, 0),
+        PASS,
+        LOAD(nr),
+        IF_EQUAL(__NR_ioctl, 4, 0),
+        IF_EQUAL(__NR_mmap, 16, 0),
+        IF_EQUAL(__NR_ftruncate, 1, 0),
+        PASS,
+        TRAP,
+        /* ioctl: the type byte of the request. */
+        LOAD_LOW(1),
+        BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 8),
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff),
+        IF_EQUAL('d', 7, 0),  /* DRM */
+        IF_EQUAL('R', 6, 0),  /* FastRPC */
+        IF_EQUAL('H', 5, 0),  /* dma-heap */
+        IF_EQUAL('b', 4, 0),  /* dma-buf */
+        IF_EQUAL('u', 3, 0),  /* udmabuf */
+        IF_EQUAL('r', 2, 0),  /* rknpu */
+        IF_EQUAL('>', 1, 0),  /* sync_file */
+        IF_EQUAL(0xBC, 0, 1), /* wrapfd */
+        TRAP,
+        /* mmap: a file, and offset or flags as those of buffers. */
+        PASS,
+        LOAD_LOW(4),
+        IF_ANY(0x80000000, 4, 0),
+        LOAD_HIGH(5),
+        IF_EQUAL(0, 0, 3),
+        LOAD_LOW(5),
+        IF_EQUAL(0, 2, 0),
+        PASS,
+        TRAP,
+        LOAD_LOW(3),
+        IF_ANY(MAP_SHARED, 0, 1),
+        TRAP,
+        PASS,
+    };
+    struct sock_fprog program = {.len = sizeof(code) / sizeof(*code), .filter = code};
+    /* Without the second flag any signal would have the kernel make a call twice. */
+    unsigned long flags =
+        SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return -errno;
+    return result_of(syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program));
+}
+
+/* ---- Calls and answers ---- */
+
+void npukit_seccomp_sync_wake_up(int listener)
+{
+    ioctl(listener, NOTIF_SET_FLAGS, NOTIF_SYNC_WAKE_UP);
+}
+
+int npukit_seccomp_receive(int listener, struct npukit_call *call)
+{
+    /* Room for what later kernels may append. */
+    union {
+        struct seccomp_notif notif;
+        char room[256];
+    } buffer;
+    memset(&buffer, 0, sizeof(buffer));
+    if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &buffer) < 0)
+        return -errno;
+    call->id = buffer.notif.id;
+    call->pid = buffer.notif.pid;
+    call->nr = buffer.notif.data.nr;
+    memcpy(call->args, buffer.notif.data.args, sizeof(call->args));
+    return 0;
+}
+
+int npukit_seccomp_over(int listener)
+{
+    struct pollfd entry = {.fd = listener, .events = 0};
+    return poll(&entry, 1, 0) == 1 && (entry.revents & (POLLHUP | POLLERR | POLLNVAL));
+}
+
+int npukit_seccomp_valid(int listener, uint64_t id)
+{
+    return ioctl(listener, NOTIF_ID_VALID, &id) == 0;
+}
+
+static int send_answer(int listener, const struct seccomp_notif_resp *answer)
+{
+    union {
+        struct seccomp_notif_resp answer;
+        char room[256];
+    } buffer;
+    memset(&buffer, 0, sizeof(buffer));
+    buffer.answer = *answer;
+    return result_of(ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &buffer));
+}
+
+int npukit_seccomp_answer(int listener, uint64_t id, int64_t value, int error)
+{
+    struct seccomp_notif_resp answer = {.id = id, .val = value, .error = error};
+    return send_answer(listener, &answer);
+}
+
+int npukit_seccomp_continue(int listener, uint64_t id)
+{
+    struct seccomp_notif_resp answer = {.id = id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+    return send_answer(listener, &answer);
+}
+
+int npukit_seccomp_give(int listener, uint64_t id, int fd, int target, int cloexec)
+{
+    struct seccomp_notif_addfd addition = {
+        .id = id,
+        .flags = target < 0 ? 0 : SECCOMP_ADDFD_FLAG_SETFD,
+        .srcfd = (uint32_t)fd,
+        .newfd = target < 0 ? 0 : (uint32_t)target,
+        .newfd_flags = cloexec ? O_CLOEXEC : 0,
+    };
+    int number;
+    /* EINTR here means that one of our own signals came. */
+    do
+        number = ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &addition);
+    while (number < 0 && errno == EINTR);
+    return result_of(number);
+}
+
+/* ---- Files of other processes ---- */
+
+int npukit_pidfd(int tid)
+{
+    return result_of(syscall(__NR_pidfd_open, tid, PIDFD_OF_THREAD));
+}
+
+int npukit_pidfd_take(int pidfd, int fd)
+{
+    return result_of(syscall(__NR_pidfd_getfd, pidfd, fd, 0));
+}
+
+int npukit_pidfd_identify(int pidfd, int fd, struct npukit_identity *identity)
+{
+    struct stat status;
+    int copy = npukit_pidfd_take(pidfd, fd);
+    if (copy < 0)
+        return copy;
+    int error = fstat(copy, &status) < 0 ? -errno : 0;
+    if (error == 0) {
+        identity->dev = status.st_dev;
+        identity->ino = status.st_ino;
+        /* A pipe has none. */
+        identity->pos = lseek(copy, 0, SEEK_CUR);
+        if (identity->pos < 0 && errno != ESPIPE)
+            error = -errno;
+    }
+    close(copy);
+    return error;
+}
+
+int npukit_file_lock(int fd, int64_t start)
+{
+    struct flock lock = {.l_whence = SEEK_SET, .l_start = start, .l_len = 1};
+    /* Which kind is allowed depends on how the file was opened. */
+    lock.l_type = F_RDLCK;
+    if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
+        return 0;
+    lock.l_type = F_WRLCK;
+    return result_of(fcntl(fd, F_OFD_SETLK, &lock));
+}
+
+int npukit_file_locked(int fd, int64_t start)
+{
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = 1};
+    if (fcntl(fd, F_OFD_GETLK, &lock) < 0)
+        return -errno;
+    return lock.l_type != F_UNLCK;
+}
+
+/* ---- Truncation ---- */
+
+static void on_sigbus(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    void *at = (void *)((uintptr_t)info->si_addr & ~(page - 1));
+    if (info->si_code == BUS_ADRERR &&
+        mmap(at, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at)
+        return;
+    signal(number, SIG_DFL);
+}
+
+int npukit_survive_truncation(void)
+{
+    struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
+    return result_of(sigaction(SIGBUS, &action, NULL));
+}

@@ -1,0 +1,667 @@
+# SPDX-License-Identifier: MIT
+"""The seccomp door: simulated drivers behind the system calls of other processes.
+
+A program's mmap goes straight to the file that holds a device's memory; only requests come here.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import errno
+import os
+import re
+import select
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from npukit import _fast
+from npukit.abi import dma_buf, dma_heap, drm, sync_file, udmabuf
+from npukit.ioctl import Ioctl, ProgramError
+
+from . import _seccomp
+from ._seccomp import Call, Listener
+from .core import ERESTARTSYS, PAGES_END, Errno, KernelOops, Pages, SimDevice, SimFile
+from .dma_buf import DmaBufSim
+from .drm import DrmDeviceSim, DrmFileSim
+from .fence import SyncFileSim
+from .kernel import SimKernel
+from .rknpu import RknpuMiscFile
+
+_FIRST_TAG = 1 << 61
+"""Open files are numbered from here on, by a position and a lock that no program comes upon."""
+
+SWEEP_SECONDS = 0.05
+"""How long freed pages may stay before it is asked who still maps them."""
+
+
+class Inode:
+    """A file that programs have open and that means something here.
+
+    Several open files of a node are told apart by their position, which nobody else uses: system
+    calls on a device node that take it do not exist. A dma-buf or sync_file has a file of its own.
+    """
+
+    def __init__(self, key: tuple[int, int], fd: int, device: SimDevice | None = None) -> None:
+        self.key = key
+        self.fd = fd
+        """Our own descriptor of it; of a pipe, the end that programs do not have."""
+        self.device = device
+        self.only: SimFile | None = None
+        """What every open file of it means, where that is always the same."""
+        self.files: dict[int, SimFile] = {}
+        """Number of an open file -> what it means."""
+        self.watch = -1
+
+
+class NodePages(Pages):
+    """Memory of a device within its node. What is freed stays until no program maps it."""
+
+    def __init__(self, name: str, node: int, poke: Callable[[], None]) -> None:
+        super().__init__(name)
+        self._node = node
+        self._poke = poke
+        self.freed: list[tuple[int, int]] = []
+
+    @property
+    def fd(self) -> int:
+        return self._node
+
+    def hold(self) -> None:
+        pass
+
+    def drop(self) -> None:
+        pass
+
+    def free(self, place: int, size: int) -> None:
+        self.freed.append((place, size))
+        self._poke()
+
+    def sweep(self, mapped: Sequence[tuple[int, int]]) -> None:
+        """Give the pages back of all that is freed and does not touch a range in ``mapped``."""
+        freed, self.freed = self.freed, []
+        for place, size in freed:
+            if any(start < place + size and place < end for start, end in mapped):
+                self.freed.append((place, size))
+            else:
+                self.punch(place, size)
+
+
+class Report:
+    """What happened, for ``--report``."""
+
+    def __init__(self) -> None:
+        self.requests: collections.Counter[tuple[str, str]] = collections.Counter()
+        self.errors: collections.Counter[tuple[str, str, str]] = collections.Counter()
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.leaked: collections.Counter[str] = collections.Counter()
+        self.refusals: list[str] = []
+
+    def lines(self) -> list[str]:
+        lines = [f"{count:8} {device}: {name}" for (device, name), count in self.requests.items()]
+        lines += [
+            f"{count:8} {device}: {name} failed with {code}"
+            for (device, name, code), count in self.errors.items()
+        ]
+        submits = sum(
+            count for (_, name), count in self.requests.items() if name.endswith("_SUBMIT")
+        )
+        lines.append(f"{submits:8} submits")
+        lines.append(f"{self.bytes_in:8} bytes read from the program, {self.bytes_out} written")
+        lines += [
+            f"{count:8} {device}: buffers still open at the last close"
+            for device, count in self.leaked.items()
+        ]
+        lines += [f"strict mode would have refused: {text}" for text in self.refusals]
+        return lines
+
+
+class Door(SimKernel):
+    """A simulated machine whose processes are others than this one.
+
+    ``open_door`` gives it the nodes and the listener. Any thread may serve; ``tend`` is for one.
+    """
+
+    def __init__(self, devices: Sequence[str], *, strict: bool = False, report: bool = False):
+        super().__init__(devices, strict=strict)
+        self.report = Report() if report else None
+        self.listener: Listener | None = None
+        self._inodes: dict[tuple[int, int], Inode] = {}
+        self._watched: dict[int, Inode] = {}
+        self._next_tag = _FIRST_TAG
+        self._idle = 0
+        self._wake = threading.Semaphore(0)
+        self._inotify = -1
+        self._poke_in, self._poke_out = -1, -1
+        self._said: set[str] = set()
+
+    def open_door(self, nodes: Sequence[int], listener: int) -> None:
+        self._inotify = _seccomp.watch_closes()
+        self._poke_out, self._poke_in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        for device, fd in zip(self.devices, nodes, strict=True):
+            self._watch(Inode(_key(fd), fd, device))
+            if isinstance(device, DrmDeviceSim):
+                device.pages = NodePages(device.name, fd, self.poke)
+                device.offsets = None
+        self.listener = Listener(listener)
+        self._start_receiver()
+
+    def poke(self) -> None:
+        """Have ``tend`` look around."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._poke_in, b"!")
+
+    def say(self, text: str, once: bool = False) -> None:
+        """Tell the person who started the program."""
+        if once and text in self._said:
+            return
+        self._said.add(text)
+        print(f"npukit sim run: {text}", file=sys.stderr, flush=True)
+
+    # ---- Threads: one receives; when it has to wait, another takes its place.
+
+    def _start_receiver(self) -> None:
+        assert self.listener is not None
+        self.listener.receivers = 1
+        threading.Thread(target=self._serve, name="seccomp door", daemon=True).start()
+
+    def _serve(self) -> None:
+        assert self.listener is not None
+        while self.listener.serve(self._handle):
+            with self.lock:
+                self._idle += 1
+            self._wake.acquire()
+
+    def _hand_over(self) -> None:
+        """This thread is going to wait, with the lock released."""
+        listener = self.listener
+        if listener is None or listener.receivers:
+            return
+        if self._idle:
+            self._idle -= 1
+            listener.receivers = 1
+            self._wake.release()
+        else:
+            self._start_receiver()
+
+    # ---- One system call.
+
+    def _handle(self, call: Call) -> int | None:
+        """The answer: a value, a negative errno, or None where the call is none of ours."""
+        with self.lock:
+            self.current = call
+            try:
+                if call.nr != _seccomp.SYS_IOCTL:
+                    return self._map_or_truncate(call)
+                file = self._look(call, call.fd)
+                if file is None:
+                    return None
+                if self.report is not None:
+                    return self._reported(self.report, call, file)
+                return file.ioctl(call, call.request, call.address)
+            except Errno as error:
+                return -error.code
+            except ProgramError as error:
+                self.say(f"strict: {error.hint}")
+                return -errno.EINVAL
+            except KernelOops as error:
+                self.say(f"a real kernel would crash here: {error}")
+                return -errno.EFAULT
+            except MemoryError:
+                return -errno.ENOMEM
+            except Exception:
+                traceback.print_exc()
+                return -errno.EIO
+
+    def _reported(self, report: Report, call: Call, file: SimFile) -> int:
+        device = getattr(file, "device", None)
+        where = device.name if device is not None else type(file).__name__
+        name = request_name(file, call.request)
+        report.requests[where, name] += 1
+        counting = _Counting(call, report)
+        self.current = counting
+        try:
+            return file.ioctl(counting, call.request, call.address)
+        except Errno as error:
+            code = errno.errorcode.get(error.code, str(error.code))
+            report.errors[where, name, code] += 1
+            raise
+
+    def _map_or_truncate(self, call: Call) -> int | None:
+        if call.nr == _seccomp.SYS_FTRUNCATE:
+            found = call.identify(call.fd)
+            # A device node has no length that one could set.
+            return -errno.EINVAL if found is not None and found[0] in self._inodes else None
+        _, length, prot, flags, fd, offset = call.args
+        file = self._look(call, fd & 0x7FFFFFFF)
+        if file is None:
+            return None
+        try:
+            file.mmap(call, length, offset, prot, flags).unmapped()
+        except Errno as error:
+            if self.strict:
+                code = errno.errorcode.get(error.code)
+                self.say(f"strict: mmap of {length} bytes at {offset:#x} gets {code}")
+            raise
+        if isinstance(file, DmaBufSim) and _file_of(file) is None:
+            self.say(
+                "a dma-buf that was exported from a device's buffer cannot be mapped by its own "
+                "descriptor here (EACCES); map it through the device's node",
+                once=True,
+            )
+            return -errno.EACCES
+        return None
+
+    # ---- Which open file?
+
+    def _look(self, call: Call, fd: int) -> SimFile | None:
+        found = call.identify(fd)
+        if found is None:
+            return None
+        key, position = found
+        inode = self._inodes.get(key)
+        if inode is None:
+            return None
+        if inode.only is not None:
+            return inode.only
+        return inode.files.get(position) or self._meet(call, fd, inode)
+
+    def _meet(self, call: Call, fd: int, inode: Inode) -> SimFile | None:
+        """An open file whose position says nothing: a new one, or the program has moved it."""
+        copy = call.take(fd)
+        try:
+            with open(f"/proc/self/fdinfo/{copy}") as info:
+                for tag in re.findall(r"OFDLCK .* (\d+) \d+$", info.read(), re.MULTILINE):
+                    if int(tag) in inode.files:
+                        os.lseek(copy, int(tag), os.SEEK_SET)
+                        return inode.files[int(tag)]
+            device = inode.device
+            if device is None:
+                return None
+            if isinstance(device, DrmDeviceSim) and os.fstat(inode.fd).st_size < PAGES_END:
+                # Opened with O_TRUNC, which means nothing to a device node.
+                os.ftruncate(inode.fd, PAGES_END)
+            file, stand_in = device.open(call, self._path(call, fd, device), os.O_RDWR)
+            os.close(stand_in)
+            self._tag(inode, copy, file)
+            return file
+        finally:
+            os.close(copy)
+
+    @staticmethod
+    def _path(call: Call, fd: int, device: SimDevice) -> str:
+        with contextlib.suppress(OSError):
+            name = os.path.basename(os.readlink(f"/proc/{call.pid}/fd/{fd}"))
+            for path in device.paths:
+                if os.path.basename(path) == name:
+                    return path
+        return device.paths[0]
+
+    def _tag(self, inode: Inode, fd: int, file: SimFile) -> None:
+        """Number the open file behind ``fd``, so that it is known again and its end is noticed."""
+        tag = self._next_tag
+        self._next_tag += 1
+        _seccomp.lock_file(fd, tag)
+        if inode.only is None:
+            os.lseek(fd, tag, os.SEEK_SET)
+        inode.files[tag] = file
+        file.holders += 1
+
+    # ---- What the drivers use.
+
+    def file(self, fd: int) -> SimFile | None:
+        call = self.current
+        if isinstance(call, _Counting):
+            call = call.call
+        return self._look(call, fd) if isinstance(call, Call) else super().file(fd)
+
+    def files_of(self, device: SimDevice) -> list[Any]:
+        files = {file for inode in self._inodes.values() for file in inode.files.values()}
+        return [file for file in files if getattr(file, "device", None) is device]
+
+    def install(self, fd: int, file: SimFile) -> int:
+        """Put a file that stands for ``file`` into the program, in place of our ``fd``."""
+        cloexec = not os.get_inheritable(fd)
+        file.holders += 1
+        try:
+            if isinstance(file, SyncFileSim):
+                os.close(fd)
+                return self._install_fence(file)
+            return self._install_buffer(fd, file, cloexec)
+        finally:
+            self.put(file)
+
+    def _install_fence(self, file: SyncFileSim) -> int:
+        # A pipe polls as a fence does, has an inode of its own, and its other end tells when the
+        # program has let go of it.
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        try:
+            number = self._give(reader, True)
+        except Errno:
+            os.close(writer)
+            raise
+        else:
+            os.close(file.events.pop())
+            file.events.append(os.dup(writer))
+            inode = Inode(_key(reader), writer)
+            inode.only = file
+            inode.files[0] = file
+            file.holders += 1
+            self._inodes[inode.key] = inode
+            self.poke()
+            return number
+        finally:
+            os.close(reader)
+
+    def _install_buffer(self, fd: int, file: SimFile, cloexec: bool) -> int:
+        """Programs get an open file of the pages themselves, where those begin a file; else one of
+        the right size that cannot be mapped. ``fd`` is ours to close."""
+        pages = _file_of(file)
+        if pages is not None:
+            os.close(fd)
+            fd = os.dup(pages)
+        access = os.O_WRONLY if pages is None else os.O_RDWR
+        if isinstance(file, DmaBufSim) and not file.writable and pages is not None:
+            access = os.O_RDONLY
+        # Opened anew: it is to have a lock and an end of its own, and only then inotify sees it.
+        opened = os.open(f"/proc/self/fd/{fd}", access | os.O_CLOEXEC)
+        try:
+            number = self._give(opened, cloexec)
+            inode = self._inodes.get(_key(fd))
+            if inode is not None:
+                os.close(fd)
+            else:
+                inode = Inode(_key(fd), fd)
+                # A program's own memfd is a dma-buf only by the descriptor that we gave it.
+                borrowed = isinstance(file, DmaBufSim) and not hasattr(file.backing, "fd")
+                inode.only = None if borrowed and pages is not None else file
+                self._watch(inode)
+            self._tag(inode, opened, file)
+            return number
+        except Errno:
+            os.close(fd)
+            raise
+        finally:
+            os.close(opened)
+
+    def _give(self, fd: int, cloexec: bool) -> int:
+        call = self.current
+        if isinstance(call, _Counting):
+            call = call.call
+        return call.give(fd, cloexec) if isinstance(call, Call) else call.give(fd)
+
+    def uninstall(self, fd: int) -> None:
+        self.current.shut(fd)
+
+    def complain(self, text: str) -> None:
+        if self.report is not None:
+            self.report.refusals.append(text)
+        super().complain(text)
+
+    def wait_for(
+        self, condition: Callable[[], bool], timeout: float | None, *, interruptible: bool = False
+    ) -> bool:
+        if condition():
+            return True
+        caller = self.current
+        self._hand_over()
+        call = caller.call if isinstance(caller, _Counting) else caller
+        if not interruptible or not isinstance(call, Call):
+            return super().wait_for(condition, timeout)
+        end = time.monotonic() + (threading.TIMEOUT_MAX if timeout is None else timeout)
+        look = Signals(call)
+        pause = 0.0005
+        try:
+            while True:
+                left = end - time.monotonic()
+                if left <= 0:
+                    return condition()
+                if self.changed.wait_for(condition, min(pause, left)):
+                    return True
+                code = look.interruption()
+                if code:
+                    raise Errno(code)
+                # Soon enough for a person, seldom enough not to be felt.
+                pause = min(2 * pause, 0.004)
+        finally:
+            self.current = caller
+
+    def sleep(self, seconds: float) -> None:
+        self._hand_over()
+        super().sleep(seconds)
+
+    # ---- The end of files, and of pages.
+
+    def _watch(self, inode: Inode) -> None:
+        self._inodes[inode.key] = inode
+        inode.watch = _seccomp.add_watch(self._inotify, inode.fd)
+        self._watched[inode.watch] = inode
+
+    def tend(self, over: Callable[[], bool], wake: int) -> None:
+        """Notice what ends, until ``over`` says that nothing is left. ``wake`` is a descriptor that
+        becomes readable when it is to be asked."""
+        assert self.listener is not None
+        again: list[float] = []
+        while not over():
+            poller = select.poll()
+            for fd in (self._inotify, self._poke_out, wake):
+                poller.register(fd, select.POLLIN)
+            poller.register(self.listener.fd, 0)
+            with self.lock:
+                for inode in self._inodes.values():
+                    if inode.watch < 0:
+                        poller.register(inode.fd, 0)
+            ready = poller.poll(again.pop(0) * 1000 if again else None)
+            seen = {fd for fd, _ in ready}
+            if self._poke_out in seen:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._poke_out, 65536)
+            if self._inotify in seen:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._inotify, 65536)
+                # The event comes shortly before the file's lock goes.
+                again = [0.001, 0.01, 0.1]
+            self.sweep()
+            with self.lock:
+                waiting = any(pages.freed for pages in self._node_pages())
+            if waiting and not again:
+                again = [SWEEP_SECONDS]
+
+    def sweep(self) -> None:
+        """End the open files that no program has any more, and give freed pages back."""
+        with self.lock:
+            for inode in list(self._inodes.values()):
+                self._sweep_inode(inode)
+            pending = [pages for pages in self._node_pages() if pages.freed]
+            if not pending:
+                return
+        ranges = mapped_ranges(os.getpid(), {_key(pages.fd)[1] for pages in pending})
+        with self.lock:
+            for pages in pending:
+                pages.sweep(ranges.get(_key(pages.fd)[1], []))
+
+    def _sweep_inode(self, inode: Inode) -> None:
+        if inode.watch < 0:
+            ended = [0] if _no_reader(inode.fd) else []
+        else:
+            ended = [tag for tag in inode.files if not _seccomp.file_locked(inode.fd, tag)]
+        for tag in ended:
+            file = inode.files.pop(tag)
+            if self.report is not None and isinstance(file, DrmFileSim) and file.handles:
+                self.report.leaked[file.device.name] += len(file.handles)
+            self.put(file)
+        if not inode.files and inode.device is None:
+            del self._inodes[inode.key]
+            if inode.watch >= 0:
+                del self._watched[inode.watch]
+                _seccomp.drop_watch(self._inotify, inode.watch)
+            os.close(inode.fd)
+
+    def _node_pages(self) -> list[NodePages]:
+        return [
+            device.pages
+            for device in self.devices
+            if isinstance(device, DrmDeviceSim) and isinstance(device.pages, NodePages)
+        ]
+
+
+class _Counting:
+    """A call whose copies are counted."""
+
+    def __init__(self, call: Call, report: Report) -> None:
+        self.call = call
+        self.report = report
+        self.pid = call.pid
+        self.files: dict[int, SimFile] = {}
+        self.take, self.give, self.shut = call.take, call.give, call.shut
+        self.closes_on_exec = call.closes_on_exec
+
+    @property
+    def alive(self) -> bool:
+        return self.call.alive
+
+    def copy_from_user(self, address: int, size: int) -> bytes:
+        self.report.bytes_in += size
+        return self.call.copy_from_user(address, size)
+
+    def copy_to_user(self, address: int, data: bytes) -> None:
+        self.report.bytes_out += len(data)
+        self.call.copy_to_user(address, data)
+
+
+class Signals:
+    """Watches for a signal that would end the wait of a thread in a real kernel.
+
+    A call that was received here cannot be interrupted itself (SECCOMP_FILTER_FLAG_WAIT_KILLABLE);
+    what is pending for the thread is seen in /proc.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._doubtful = False
+
+    def interruption(self) -> int:
+        """0, or the errno that ends the wait.
+
+        ERESTARTSYS has the kernel decide between EINTR and making the call again, as for a driver;
+        it must only be given where the signal is sure to be this thread's.
+        """
+        call = self._call
+        if not call.alive:
+            return errno.EINTR
+        try:
+            own, shared, blocked, process, threads = _signals(call.pid)
+            if own & ~blocked:
+                return ERESTARTSYS
+            shared &= ~blocked
+            if not shared:
+                self._doubtful = False
+                return 0
+            # The kernel gives a signal of the process to the main thread if that takes it.
+            if threads == 1 or process == call.pid:
+                return ERESTARTSYS
+            if shared & ~_signals(process)[2]:
+                return 0
+            others = [int(name) for name in os.listdir(f"/proc/{process}/task")]
+            if all(not shared & ~_signals(tid)[2] for tid in others if tid != call.pid):
+                return ERESTARTSYS
+        except OSError:
+            return 0
+        # Any of several threads may get it; one that runs would have taken it by the next look.
+        if self._doubtful:
+            return errno.EINTR
+        self._doubtful = True
+        return 0
+
+
+def _signals(tid: int) -> tuple[int, int, int, int, int]:
+    """(pending for the thread, for the process, blocked, process, number of threads)."""
+    with open(f"/proc/{tid}/status", "rb") as status:
+        lines = dict(line.split(b":", 1) for line in status.read().splitlines() if b":" in line)
+    own, shared, blocked = (int(lines[name], 16) for name in (b"SigPnd", b"ShdPnd", b"SigBlk"))
+    return own, shared, blocked, int(lines[b"Tgid"]), int(lines[b"Threads"])
+
+
+def descendants(pid: int) -> set[int]:
+    """All processes below ``pid``."""
+    parents: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat_file:
+                # The name, in parentheses, may hold anything.
+                parent = int(stat_file.read().rpartition(b")")[2].split()[1])
+                parents.setdefault(parent, []).append(int(name))
+    found: set[int] = set()
+    queue = [pid]
+    while queue:
+        for child in parents.get(queue.pop(), []):
+            found.add(child)
+            queue.append(child)
+    return found
+
+
+def mapped_ranges(pid: int, inodes: set[int]) -> dict[int, list[tuple[int, int]]]:
+    """Inode -> ranges (start, end) of it that the processes below ``pid`` have mapped."""
+    while True:
+        processes = descendants(pid)
+        found: dict[int, list[tuple[int, int]]] = {}
+        for process in processes:
+            with contextlib.suppress(OSError), open(f"/proc/{process}/maps") as maps:
+                for line in maps:
+                    span, _, offset, _, inode, *_ = line.split(None, 5)
+                    if int(inode) in inodes:
+                        start, end = (int(part, 16) for part in span.split("-"))
+                        place = int(offset, 16)
+                        found.setdefault(int(inode), []).append((place, place + end - start))
+        # A process that was born meanwhile may have inherited what its parent has let go since.
+        if descendants(pid) <= processes:
+            return found
+
+
+def _key(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+def _no_reader(writer: int) -> bool:
+    poller = select.poll()
+    poller.register(writer, 0)
+    return any(events & select.POLLERR for _, events in poller.poll(0))
+
+
+def _file_of(file: SimFile) -> int | None:
+    """A descriptor of the file that begins with a dma-buf's pages, if there is one."""
+    if not isinstance(file, DmaBufSim):
+        return None
+    pieces = file.backing.pieces(file.backing.size, 0, _fast.MAP_SHARED)
+    if len(pieces) == 1 and pieces[0].offset == 0:
+        return pieces[0].fd
+    return None
+
+
+_NAMES = {
+    int(request): request.name
+    for module in (dma_buf, dma_heap, sync_file, udmabuf)
+    for request in vars(module).values()
+    if isinstance(request, Ioctl)
+}
+
+
+def request_name(file: SimFile, request: int) -> str:
+    """A request as a person knows it."""
+    number = request & 0xFF
+    if isinstance(file, DrmFileSim):
+        entry = file.requests.get(number - drm.DRM_COMMAND_BASE)
+        if entry is not None:
+            return entry[0].name
+        for known in vars(drm).values():
+            if isinstance(known, Ioctl) and known.nr == number:
+                return known.name
+    if isinstance(file, RknpuMiscFile):
+        return f"RKNPU request {number}"
+    return _NAMES.get(request, f"request {request:#x}")

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: MIT
+"""Run an unmodified program on a simulated machine (``npukit sim run``)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+from . import _seccomp, namespace
+from .door import Door
+
+DEFAULT_DEVICES = ("rknpu", "rocket", "dma_heap", "udmabuf")
+CANNOT_RUN = 125
+"""Exit status when the machine does not allow it; 126 and 127 are as those of a shell."""
+
+_OK = b"ok"
+
+
+def run(
+    command: Sequence[str],
+    devices: Sequence[str] = DEFAULT_DEVICES,
+    *,
+    strict: bool = False,
+    report: bool = False,
+) -> int:
+    """Run ``command`` and serve it and all processes that it starts; its exit status.
+
+    A status of 128 + N means signal N, as in a shell. Returns when the last of the processes has
+    ended. What strict mode refuses, and the report, go to standard error. ValueError when there is
+    no simulated device of such a name.
+    """
+    door = Door(devices, strict=strict, report=report)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        _become(command, door, theirs)
+    theirs.close()
+    with ours:
+        message, descriptors, _, _ = socket.recv_fds(ours, 65536, 64)
+    if message != _OK:
+        os.waitpid(pid, 0)
+        for fd in descriptors:
+            os.close(fd)
+        text = message.decode() or "the program's process ended before it began"
+        print(f"npukit sim run: {text}", file=sys.stderr)
+        return CANNOT_RUN
+    *nodes, listener = descriptors
+    return _serve(door, pid, nodes, listener)
+
+
+def _become(command: Sequence[str], door: Door, supervisor: socket.socket) -> None:
+    """Turn this forked process into the program."""
+    step = "a mount namespace cannot be made"
+    try:
+        namespace.make_private()
+        step = "/dev and /sys cannot be laid out"
+        nodes = namespace.furnish(door.devices)
+        step = "system calls cannot be trapped (seccomp user notification, Linux 5.19 or newer)"
+        listener = _seccomp.trap()
+        socket.send_fds(supervisor, [_OK], [*nodes, listener])
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        text = f"{step} on this machine: {error.strerror}{where}"
+        supervisor.send(text.encode())
+        os._exit(CANNOT_RUN)
+    # What Python has changed for itself.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    status = 126
+    try:
+        os.execvp(command[0], list(command))
+    except FileNotFoundError:
+        status = 127
+        text = "no such program"
+    except OSError as error:
+        text = error.strerror or str(error)
+    os.write(2, f"npukit sim run: {command[0]}: {text}\n".encode())
+    os._exit(status)
+
+
+def _serve(door: Door, pid: int, nodes: Sequence[int], listener: int) -> int:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # Who maps a device's memory is looked up among our descendants.
+    _seccomp.adopt_orphans()
+    _seccomp.survive_truncation()
+    wake, alarm = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
+    # A terminal sends these to the program as well, which decides what they mean.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: _forward(pid, number))
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    door.open_door(nodes, listener)
+    assert door.listener is not None
+    family = _Family(pid)
+    served = door.listener
+
+    def over() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            os.read(wake, 4096)
+        family.reap()
+        return family.status is not None and served.over
+
+    door.tend(over, wake)
+    door.sweep()
+    if door.report is not None:
+        print("\n".join(["npukit sim run: report", *door.report.lines()]), file=sys.stderr)
+    assert family.status is not None
+    return family.status
+
+
+def _forward(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+class _Family:
+    """The program and the processes that it left to us."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self.status: int | None = None
+        """Exit status of the program once it has ended."""
+
+    def reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._pid:
+                code = os.waitstatus_to_exitcode(status)
+                self.status = code if code >= 0 else 128 - code
