@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: MIT
+"""``npukit xclbin``: containers of AMD XDNA designs: look at them, take them apart, build them."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from npukit.programs.xdna.xclbin import Xclbin, build, kind_name
+
+MANIFEST = "sections.json"
+
+
+def _open(path: str) -> Xclbin:
+    """The container in a file, mapped for as long as it lives."""
+    with open(path, "rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return Xclbin(b"")
+        return Xclbin(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+
+
+@click.group()
+def xclbin() -> None:
+    """Read and write xclbin containers."""
+
+
+def _summary(file: Xclbin) -> dict[str, Any]:
+    partition = file.partition
+    return {
+        "uuid": file.uuid.hex(),
+        "digest": file.digest,
+        "version": ".".join(map(str, file.version)),
+        "timestamp": file.timestamp,
+        "platform": file.vbnv,
+        "sections": [
+            {"kind": kind_name(s.kind), "name": s.name, "size": len(s.data)} for s in file.sections
+        ],
+        "memories": [
+            {"tag": m.tag, "used": m.used, "size_kib": m.size_kib, "base": m.base}
+            for m in file.memories
+        ],
+        "partition": None
+        if partition is None
+        else {
+            "columns": partition.column_width,
+            "start_columns": list(partition.start_columns),
+            "ops_per_cycle": partition.ops_per_cycle,
+            "pdis": [
+                {
+                    "uuid": pdi.uuid.hex(),
+                    "size": len(pdi.image),
+                    "digest": pdi.digest,
+                    "kernel_ids": [i for group in pdi.cdo_groups for i in group.dpu_kernel_ids],
+                }
+                for pdi in partition.pdis
+            ],
+        },
+        "compute_units": [
+            {
+                "index": unit.index,
+                "name": unit.name,
+                "functional": unit.kernel.functional,
+                "kernel_id": unit.kernel.dpu_kernel_id,
+                "pdi": None if unit.pdi is None else unit.pdi.uuid.hex(),
+                "arguments": [
+                    {
+                        "name": argument.name,
+                        "offset": argument.offset,
+                        "size": argument.size,
+                        "buffer": argument.is_buffer,
+                        "bank": unit.banks.get(argument.id),
+                    }
+                    for argument in unit.kernel.arguments
+                ],
+            }
+            for unit in file.compute_units
+        ],
+    }
+
+
+@xclbin.command()
+@click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(path: str, as_json: bool) -> None:
+    """What is in FILE: sections, partition and PDIs, compute units with their arguments."""
+    summary = _summary(_open(path))
+    if as_json:
+        click.echo(json.dumps(summary, indent=2))
+        return
+    click.echo(f"uuid      {summary['uuid']}")
+    click.echo(f"digest    {summary['digest']}")
+    click.echo(f"version   {summary['version']}   platform {summary['platform'] or '(any)'}")
+    for section in summary["sections"]:
+        name = f" {section['name']!r}" if section["name"] else ""
+        click.echo(f"section   {section['kind']}{name}, {section['size']} bytes")
+    for index, memory in enumerate(summary["memories"]):
+        click.echo(f"memory    {index} {memory['tag']}, {memory['size_kib']} KiB")
+    partition = summary["partition"]
+    if partition is not None:
+        starts = ", ".join(map(str, partition["start_columns"]))
+        click.echo(f"partition {partition['columns']} columns, from {starts or 'anywhere'}")
+        for pdi in partition["pdis"]:
+            ids = ", ".join(map(hex, pdi["kernel_ids"]))
+            click.echo(f"pdi       {pdi['uuid']}, {pdi['size']} bytes, kernels {ids}")
+    for unit in summary["compute_units"]:
+        click.echo(f"cu        {unit['index']} {unit['name']}, PDI {unit['pdi'] or 'none'}")
+        for argument in unit["arguments"]:
+            bank = "" if argument["bank"] is None else f", memory {argument['bank']}"
+            what = "address" if argument["buffer"] else "number"
+            click.echo(
+                f"          {argument['offset']:#05x} {argument['name']}: {what} of "
+                f"{argument['size']} bytes{bank}"
+            )
+
+
+@xclbin.command()
+@click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "-o", "--output", required=True, type=click.Path(file_okay=False), help="Write to this folder."
+)
+def extract(path: str, output: str) -> None:
+    """Write each section and each PDI of FILE to a file of its own.
+
+    sections.json says which section is which; `npukit xclbin build` makes a container of it again.
+    """
+    folder = Path(output)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = _open(path)
+    rows = []
+    for index, section in enumerate(file.sections):
+        name = f"{index:02d}-{kind_name(section.kind)}.bin"
+        (folder / name).write_bytes(section.data)
+        rows.append({"kind": section.kind, "name": section.name, "file": name})
+        click.echo(f"{name}  {len(section.data)} bytes")
+    for index, pdi in enumerate(file.partition.pdis if file.partition else ()):
+        name = f"pdi-{index}-{pdi.uuid.hex()}.pdi"
+        (folder / name).write_bytes(pdi.image)
+        click.echo(f"{name}  {len(pdi.image)} bytes")
+    head = {
+        "uuid": file.uuid.hex(),
+        "version": list(file.version),
+        "timestamp": file.timestamp,
+        "platform": file.vbnv,
+        "sections": rows,
+    }
+    (folder / MANIFEST).write_text(json.dumps(head, indent=2) + "\n")
+
+
+@xclbin.command("build")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="The file.")
+def build_(folder: str, output: str) -> None:
+    """Make a container of FOLDER, which holds sections and a sections.json as `extract` writes it.
+
+    Without "uuid" in it, the UUID comes from the contents.
+    """
+    base = Path(folder)
+    try:
+        head = json.loads((base / MANIFEST).read_text())
+        sections = [
+            (int(row["kind"]), str(row.get("name", "")), (base / row["file"]).read_bytes())
+            for row in head["sections"]
+        ]
+        major, minor, patch = head.get("version", (2, 25, 0))
+        data = build(
+            sections,
+            uuid=bytes.fromhex(head["uuid"]) if "uuid" in head else None,
+            version=(major, minor, patch),
+            timestamp=head.get("timestamp", 0),
+            vbnv=head.get("platform", ""),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise click.ClickException(f"{base / MANIFEST}: {error!r}") from None
+    Path(output).write_bytes(data)
+    click.echo(f"{output}  {len(data)} bytes, uuid {Xclbin(data).uuid.hex()}")
