@@ -13,10 +13,15 @@ from npukit.ioctl import AbiMismatch, Kernel, LinuxKernel, NpuError
 
 from .base import Device
 from .drm import driver_of
+from .fastrpc import FastRpcDevice
 from .rknpu import RknpuDevice
 from .rocket import RocketDevice
 
-DRIVABLE: dict[str, type[Device]] = {"rknpu": RknpuDevice, "rocket": RocketDevice}
+DRIVABLE: dict[str, type[Device]] = {
+    "rknpu": RknpuDevice,
+    "rocket": RocketDevice,
+    "fastrpc": FastRpcDevice,
+}
 """Driver name -> the class that drives it."""
 
 DESCRIPTIONS = {
@@ -138,8 +143,9 @@ def open_device(path: str, kernel: Kernel | None = None, **options: Any) -> Devi
     except OSError as error:
         raise NpuError(error.errno or errno.EIO, path=path) from error
     # A misc device goes by its name: a question to a node of another kind may be a command to it.
-    if name is None and os.path.basename(path) == "rknpu":
-        name = "rknpu"
+    node = os.path.basename(path)
+    if name is None and (node == "rknpu" or node.startswith("fastrpc-")):
+        name = node.partition("-")[0]
     cls = DRIVABLE.get(name or "")
     if cls is None:
         what = f"the driver {name!r}" if name else "what is neither DRM nor a known misc device"

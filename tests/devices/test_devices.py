@@ -328,5 +328,5 @@ def test_discovery_goes_by_driver_name(tmp_path: Any) -> None:
     found = npukit.discover(root=tmp_path)
     assert [(node.driver, node.path, node.drivable) for node in found] == [
         ("rocket", str(tmp_path / "dev/accel/accel3"), True),
-        ("fastrpc", str(tmp_path / "dev/fastrpc-cdsp"), False),
+        ("fastrpc", str(tmp_path / "dev/fastrpc-cdsp"), True),
     ]

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""What runs on a Hexagon DSP: interfaces in IDL, the packing of their calls, their clients."""
