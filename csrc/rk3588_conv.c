@@ -332,7 +332,6 @@ struct job {
     uint8_t *panel;     /* operands of the rows first_row .. end_row - 1 */
     uint8_t *pad;       /* operands of a pixel of padding */
     int64_t first_row, end_row;
-    int64_t loaded; /* rows in the CBUF, when the features fit */
     int64_t first_pixel, end_pixel;
     atomic_int no_memory;
 };
@@ -370,39 +369,28 @@ static void gather(const struct job *job, int64_t first, int64_t end, uint8_t *d
         }
 }
 
-/* Brings rows up to end_row into the CBUF, if they are to be there, and into the panel. */
+/* Brings the rows first_row .. end_row - 1 into the panel, through the CBUF when all of them fit. */
 static void load_rows(void *argument, int index, int threads)
 {
     struct job *job = argument;
     const struct conv *conv = job->conv;
-    const int cached = conv->data_fits || conv->data_reuse;
-    const int64_t start = cached && job->loaded < job->first_row ? job->loaded : job->first_row;
-    const int64_t rows = job->end_row - start;
-    int64_t row = start + rows * index / threads;
-    const int64_t end = start + rows * (index + 1) / threads;
+    const int64_t rows = job->end_row - job->first_row;
+    const int64_t end = job->first_row + rows * (index + 1) / threads;
     const int64_t step = conv->row_bytes < CHUNK_BYTES ? CHUNK_BYTES / conv->row_bytes : 1;
-    uint8_t *scratch = cached ? NULL : malloc((size_t)(step * conv->row_bytes));
+    uint8_t *scratch = conv->data_fits ? NULL : malloc((size_t)(step * conv->row_bytes));
 
-    if (!cached && !scratch) {
+    if (!conv->data_fits && !scratch) {
         atomic_store(&job->no_memory, 1);
         return;
     }
-    while (row < end) {
-        /* Chunks do not straddle the rows from which they need to be loaded or computed with. */
-        int64_t stop = row + step < end ? row + step : end;
-        uint8_t *raw = cached ? job->npu->cbuf + row * conv->row_bytes : scratch;
-        if (cached && row < job->loaded && stop > job->loaded)
-            stop = job->loaded;
-        if (row < job->first_row && stop > job->first_row)
-            stop = job->first_row;
-        if (!cached || row >= job->loaded)
+    for (int64_t row = job->first_row + rows * index / threads; row < end; row += step) {
+        const int64_t stop = row + step < end ? row + step : end;
+        const int64_t pixels = (stop - row) * conv->width;
+        const size_t place = (size_t)((row - job->first_row) * conv->width) * job->pixel_bytes;
+        uint8_t *raw = conv->data_fits ? job->npu->cbuf + row * conv->row_bytes : scratch;
+        if (!conv->data_reuse)
             gather(job, row, stop, raw);
-        if (row >= job->first_row)
-            npu_gemm_features(job->gemm,
-                              job->panel + (size_t)((row - job->first_row) * conv->width) *
-                                               job->pixel_bytes,
-                              raw, (size_t)((stop - row) * conv->width * conv->channels));
-        row = stop;
+        npu_gemm_features(job->gemm, job->panel + place, raw, (size_t)(pixels * conv->channels));
     }
     free(scratch);
 }
@@ -496,13 +484,27 @@ static void compute(void *argument, int index, int threads)
     free(scratch.rows);
 }
 
-/* Output rows whose input fits into the panel. */
+/* Output rows whose input fits into the panel; all when it fits into the CBUF, which is smaller. */
 static int64_t rows_at_a_time(const struct conv *conv, size_t row_operands)
 {
     const int64_t rows = PANEL_BYTES / (int64_t)row_operands - conv->kernel_height;
     const int64_t fit = rows < 0 ? 1 : rows / conv->stride_y + 1;
 
-    return fit < conv->out.height ? fit : conv->out.height;
+    return conv->data_fits || fit > conv->out.height ? conv->out.height : fit;
+}
+
+/* The input rows of the output rows y .. y + count - 1. */
+static void choose_rows(struct job *job, int64_t y, int64_t count)
+{
+    const struct conv *conv = job->conv;
+    const int64_t first = y * conv->stride_y - conv->pad_top;
+    const int64_t end = first + (count - 1) * conv->stride_y + conv->kernel_height;
+
+    /* What a later task may reuse is there as a whole, rows that no window sees included. */
+    job->first_row = conv->data_fits || first < 0 ? 0 : first;
+    job->end_row = conv->data_fits || end > conv->height ? conv->height : end;
+    job->first_pixel = y * conv->out.width;
+    job->end_pixel = (y + count) * conv->out.width;
 }
 
 static int convolve(struct job *job, int threads)
@@ -512,27 +514,17 @@ static int convolve(struct job *job, int threads)
     const int64_t step = rows_at_a_time(conv, row_operands);
     int64_t panel_rows = (step - 1) * conv->stride_y + conv->kernel_height;
 
-    panel_rows = panel_rows < conv->height ? panel_rows : conv->height;
+    if (conv->data_fits || panel_rows > conv->height)
+        panel_rows = conv->height;
     job->panel = aligned_alloc(64, ((size_t)panel_rows * row_operands + 63) / 64 * 64);
     if (!job->panel)
         return -1;
-    job->loaded = conv->data_reuse ? conv->height : 0;
     for (int64_t y = 0; y < conv->out.height && !job->no_memory; y += step) {
-        const int64_t last = (y + step < conv->out.height ? y + step : conv->out.height) - 1;
-        const int64_t first_row = y * conv->stride_y - conv->pad_top;
-        const int64_t end_row = last * conv->stride_y - conv->pad_top + conv->kernel_height;
-        job->first_row = first_row > 0 ? first_row : 0;
-        job->end_row = end_row < conv->height ? end_row : conv->height;
-        job->first_pixel = y * conv->out.width;
-        job->end_pixel = (last + 1) * conv->out.width;
+        const int64_t left = conv->out.height - y;
+        choose_rows(job, y, left < step ? left : step);
         npu_parallel(threads, load_rows, job);
-        if (job->loaded < job->end_row)
-            job->loaded = job->end_row;
         npu_parallel(threads, compute, job);
     }
-    /* The DMA fetches rows that no window needs as well. */
-    if (conv->data_fits && job->loaded < conv->height)
-        gather(job, job->loaded, conv->height, job->npu->cbuf + job->loaded * conv->row_bytes);
     free(job->panel);
     return job->no_memory ? -1 : 0;
 }

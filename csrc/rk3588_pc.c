@@ -188,7 +188,7 @@ static int write_word(struct npu *npu, struct task *task, uint64_t word, int64_t
                             "slave mode inside a stream; only 0 is modelled");
         if (offset == BASE_ADDRESS)
             task->next_iova = value;
-        else if (offset == REGISTER_AMOUNTS)
+        else if (offset == REGISTER_AMOUNTS) /* the upper half has no effect on one core */
             task->next_amount = value & 0xffff;
         else
             return npu_fail(fault, NPU_UNSUPPORTED, NPU_REGISTER(offset), value, iova,

@@ -246,7 +246,7 @@ def test_output_between_the_rows_of_the_input() -> None:
         output=base + 2 * 16,
     )  # fmt: skip
     rig = Rig()
-    matrix = rig.add(base, np.full(m * columns * 16, FILL, np.uint8))
+    matrix = rig.blank(base, m * columns * 16)
     rng = np.random.default_rng(2)
     rig.add(conv.weights, rng.integers(0, 256, 1024, np.uint8))
     words = conv.words()
@@ -637,7 +637,7 @@ def test_weights_are_reused() -> None:
     rig = Rig()
     rig.place(parts[0], np.random.default_rng(16))
     rig.add(parts[1].features, np.arange(480, dtype=np.uint16).astype(np.uint8))
-    rig.add(parts[1].output, np.full(parts[1].spans()["output"][1], FILL, np.uint8))
+    rig.blank(parts[1].output, parts[1].spans()["output"][1])
     count = chain(rig, parts)
     assert rig.npu.run(0x1000, count, 2) == Completion(0x251, 2, None)
     rig.check(*(part.words() for part in parts))
@@ -661,7 +661,7 @@ def test_features_are_reused() -> None:
     rng = np.random.default_rng(17)
     rig.place(parts[0], rng)
     rig.add(parts[1].weights, rng.integers(0, 256, parts[1].spans()["weights"][1], np.uint8))
-    rig.add(parts[1].output, np.full(parts[1].spans()["output"][1], FILL, np.uint8))
+    rig.blank(parts[1].output, parts[1].spans()["output"][1])
     # Rows that the first convolution has no window on are there as well.
     assert rig.npu.run(0x1000, chain(rig, parts), 2) == Completion(0x254, 2, None)
     rig.check(*(part.words() for part in parts))

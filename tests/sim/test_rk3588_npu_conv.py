@@ -143,7 +143,7 @@ def test_every_half_passes_unchanged(level: str) -> None:
         features[:, 0] = halves[part << 13 : (part + 1) << 13]
         rig.add(conv.features, features)
         rig.add(conv.weights, np.array([1] + [0] * 7, np.float16))
-        rig.add(conv.output, np.full(16 << 13, 0xA5, np.uint8))
+        rig.blank(conv.output, 16 << 13)
         with simd(level):
             assert rig.run(conv.words()).error is None
         got = rig.memory.mappings[2][1].view(np.float16).reshape(-1, 8)[:, 0]
@@ -223,7 +223,7 @@ def test_surfaces_in_falling_order() -> None:
     rng = np.random.default_rng(4)
     rig.add(start, rng.integers(0, 256, size, np.uint8))
     rig.add(conv.weights, rng.integers(0, 256, conv.spans()["weights"][1], np.uint8))
-    rig.add(conv.output, np.full(conv.spans()["output"][1], 0xA5, np.uint8))
+    rig.blank(conv.output, conv.spans()["output"][1])
     words = conv.words()
     assert rig.run(words).error is None
     rig.check(words)
@@ -280,7 +280,7 @@ def test_channels_without_a_kernel_are_zero_whatever_the_features() -> None:
     rig = Rig()
     rig.add(conv.features, np.full(conv.spans()["features"][1] // 2, np.inf, np.float16))
     rig.add(conv.weights, np.ones(conv.spans()["weights"][1] // 2, np.float16))
-    rig.add(conv.output, np.full(conv.spans()["output"][1], 0xA5, np.uint8))
+    rig.blank(conv.output, conv.spans()["output"][1])
     assert rig.run(conv.words()).error is None
     got = rig.memory.mappings[2][1].view(np.float32).reshape(4, 16, 4)
     got = got.transpose(1, 0, 2).reshape(16, 16)

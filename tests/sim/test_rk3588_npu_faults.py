@@ -364,7 +364,7 @@ def test_every_field_is_refused_has_an_effect_or_is_listed() -> None:
     rig = Rig()
     rig.add(spans["features"][0], operands("int8", 1 << 16, rng))
     rig.add(spans["weights"][0], operands("int8", 1 << 16, rng))
-    out = rig.add(spans["output"][0], np.full(1 << 16, FILL, np.uint8))
+    out = rig.blank(spans["output"][0], 1 << 16)
     rig.load(before)
     assert rig.npu.run(0x1000, len(before)).error is None
     right = out.copy()
@@ -443,7 +443,7 @@ def test_mutated_streams_give_a_fault_or_the_right_result(seed: int) -> None:
     for base in (0x10000000, 0x20000000, 0xFFC00000, 0xFF800000, 0xFFFE0000):
         rig.add(base, operands("fp16", size // 2, rng))
     rig.memory.mappings[-1][1][-256:] = 0
-    outputs = [rig.add(base, np.full(size, FILL, np.uint8)) for base in (0x30000000, 0xFF400000)]
+    outputs = [rig.blank(base, size) for base in (0x30000000, 0xFF400000)]
     completed = 0
     for _ in range(3000):
         words = mutate(streams[int(rng.integers(len(streams)))], rng)

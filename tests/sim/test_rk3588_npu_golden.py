@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from sim.rk3588_streams import FILL, Conv, Rig
+from sim.rk3588_streams import Conv, Rig
 from support import SHARED, needs_shared
 
 from npukit.sim.rk3588 import Npu
@@ -105,7 +105,7 @@ def test_matmul(kind: str, case: dict[str, Any]) -> None:
     a, b = operands(kind, m * k, 1), operands(kind, n * k, 2)
     rig.add(PLACES[0x1070], a)
     rig.add(PLACES[0x1110], b)
-    out = rig.add(PLACES[0x4020], np.full(m * n * out_element, FILL, np.uint8))
+    out = rig.blank(PLACES[0x4020], m * n * out_element)
     completion = rig.run(words)
     if k > 16384:
         # The recipe overflows DATAIN_CHANNEL_REAL into a reserved bit.
@@ -132,7 +132,7 @@ def test_random_halves_stay_within_the_bound(kind: str, case: dict[str, Any]) ->
     rng = np.random.default_rng(9)
     rig.add(PLACES[0x1070], rng.standard_normal(m * k).astype(np.float16))
     rig.add(PLACES[0x1110], rng.standard_normal(n * k).astype(np.float16))
-    rig.add(PLACES[0x4020], np.full(m * n * KINDS[kind][1], FILL, np.uint8))
+    rig.blank(PLACES[0x4020], m * n * KINDS[kind][1])
     assert rig.run(words).error is None
     rig.check(words)
 
@@ -214,8 +214,11 @@ def test_captured_convolutions(chain: dict[int, list[int]]) -> None:
     rng = np.random.default_rng(10)
     for name, ranges in spans.items():
         for start, end in merged(ranges):
-            data = rng.standard_normal((end - start) // 2, np.float32).astype(np.float16)
-            rig.add(start, np.full(end - start, FILL, np.uint8) if name == "output" else data)
+            if name == "output":
+                rig.blank(start, end - start)
+            else:
+                data = rng.standard_normal((end - start) // 2, np.float32)
+                rig.add(start, data.astype(np.float16))
     for iova, words in chain.items():
         rig.load(words, iova)
     first = min(chain)
