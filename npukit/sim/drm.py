@@ -17,6 +17,8 @@ from npukit.ioctl.kernel import PAGE_SIZE, round_to_page
 from .core import Area, Caller, Errno, Pages, Piece, SimDevice, SimFile
 from .dma_buf import Backing, DmaBufSim
 from .iova import BestFit
+from .syncobj import HANDLERS as SYNCOBJ_HANDLERS
+from .syncobj import Syncobj
 
 _OFFSETS_START = 1 << 32
 _OFFSETS_END = _OFFSETS_START + (1 << 40)
@@ -80,6 +82,8 @@ class DrmDeviceSim(SimDevice):
     driver_date: ClassVar[str]
     driver_desc: ClassVar[str]
     file_class: ClassVar[type[DrmFileSim]]
+    has_syncobj: ClassVar[bool] = False
+    """DRIVER_SYNCOBJ and DRIVER_SYNCOBJ_TIMELINE."""
 
     def __init__(self, kernel: Any, paths: tuple[str, ...]) -> None:
         super().__init__(kernel, paths)
@@ -111,6 +115,7 @@ class DrmFileSim(SimFile):
         self._free_handle = 1
         """No number below it is free."""
         self.imports: dict[DmaBufSim, int] = {}
+        self.syncobjs: dict[int, Syncobj] = {}
         self.client_name = ""
 
     def stat_mode(self) -> tuple[int, int]:
@@ -206,8 +211,8 @@ class DrmFileSim(SimFile):
         values = {
             abi.DRM_CAP_TIMESTAMP_MONOTONIC: 1,
             abi.DRM_CAP_PRIME: abi.DRM_PRIME_CAP_IMPORT | abi.DRM_PRIME_CAP_EXPORT,
-            abi.DRM_CAP_SYNCOBJ: 0,
-            abi.DRM_CAP_SYNCOBJ_TIMELINE: 0,
+            abi.DRM_CAP_SYNCOBJ: int(self.device.has_syncobj),
+            abi.DRM_CAP_SYNCOBJ_TIMELINE: int(self.device.has_syncobj),
         }
         if arg.capability not in values:
             raise Errno(errno.EOPNOTSUPP)
@@ -258,8 +263,16 @@ class DrmFileSim(SimFile):
         """A dma-buf of another device; drivers that can take one override this."""
         raise Errno(errno.EINVAL)
 
-    def no_syncobj(self, caller: Caller, arg: object) -> None:
-        raise Errno(errno.EOPNOTSUPP)
+
+def _if_supported(handler: Handler) -> Handler:
+    """``handler`` for a device with syncobjs; others do not support the request."""
+
+    def checked(file: DrmFileSim, caller: Caller, arg: Any) -> None:
+        if not file.device.has_syncobj:
+            raise Errno(errno.EOPNOTSUPP)
+        handler(file, caller, arg)
+
+    return checked
 
 
 def _core() -> dict[int, tuple[Ioctl, Handler]]:
@@ -272,9 +285,8 @@ def _core() -> dict[int, tuple[Ioctl, Handler]]:
         abi.DRM_IOCTL_PRIME_HANDLE_TO_FD: DrmFileSim.prime_handle_to_fd,
         abi.DRM_IOCTL_PRIME_FD_TO_HANDLE: DrmFileSim.prime_fd_to_handle,
     }
-    for name, request in vars(abi).items():
-        if name.startswith("DRM_IOCTL_SYNCOBJ_"):
-            handlers[request] = DrmFileSim.no_syncobj
+    for request, handler in SYNCOBJ_HANDLERS.items():
+        handlers[request] = _if_supported(handler)
     return {request.nr: (request, handler) for request, handler in handlers.items()}
 
 
