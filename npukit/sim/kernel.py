@@ -21,6 +21,7 @@ from npukit.ioctl.kernel import Argument
 
 from .core import Caller, Errno, LocalCaller, SimDevice, SimFile, map_pieces
 from .dma_buf import DmaHeapSim, UdmabufSim
+from .fastrpc import FastRpcSim
 from .rknpu import RknpuMiscSim, RknpuSim
 from .rocket import RocketSim
 from .wrapfd import WrapfdSim
@@ -34,6 +35,7 @@ DEVICES: dict[str, Callable[[SimKernel, int], SimDevice]] = {
     "dma_heap": lambda kernel, n: DmaHeapSim(kernel, ("/dev/dma_heap/system",)),
     "udmabuf": lambda kernel, n: UdmabufSim(kernel, ("/dev/udmabuf",)),
     "wrapfd": lambda kernel, n: WrapfdSim(kernel, ("/dev/wrapfd",)),
+    "fastrpc-cdsp": lambda kernel, n: FastRpcSim(kernel, f"cdsp{n or ''}"),
 }
 """Name of a simulated device -> what makes it, given the kernel and its number among its kind."""
 
