@@ -45,7 +45,34 @@ class OpenFile:
             self.kernel.close(self.fd)
 
 
-class Memory:
+class Closing:
+    """What must be given back: by ``with``, by ``close()``, or by the collector, which warns."""
+
+    _closed = True
+    """Also before there is anything to close."""
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self._closed:
+            warnings.warn(f"{self!r} was never closed", ResourceWarning, 2, source=self)
+            # The interpreter may be going down, or what this belonged to be gone already.
+            with contextlib.suppress(Exception):
+                self.close()
+
+
+class Memory(Closing):
     """Memory that the CPU can map: what buffers of a device and dma-bufs have in common.
 
     Synchronization: may be used by any thread, not by several at once.
@@ -57,10 +84,6 @@ class Memory:
         self._file = file
         self._mapping: Mapping | None = None
         self._closed = False
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     @property
     def views(self) -> int:
@@ -142,15 +165,6 @@ class Memory:
         if mapping is not None:
             self._file.kernel.munmap(mapping)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        raise NotImplementedError
-
 
 class Buffer(Memory):
     """A buffer object of a device.
@@ -187,15 +201,8 @@ class Buffer(Memory):
         self.device._children.discard(self)
         self._destroy()
 
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
-            warnings.warn(f"{self!r} was never closed", ResourceWarning, 2, source=self)
-            # The interpreter may be going down, or the device's file be gone already.
-            with contextlib.suppress(Exception):
-                self.close()
 
-
-class Device:
+class Device(Closing):
     """One open device.
 
     Synchronization: any thread may call it; calls that wait hold no lock. Closing it while another
@@ -208,7 +215,6 @@ class Device:
     def __init__(self, kernel: Kernel, path: str) -> None:
         self.kernel = kernel
         self.path = path
-        self._closed = True
         self._children: weakref.WeakSet[Buffer] = weakref.WeakSet()
         self._exports: weakref.WeakSet[Memory] = weakref.WeakSet()
         try:
@@ -218,10 +224,6 @@ class Device:
             raise NpuError(code, path=path, hint=_OPEN_HINTS.get(code)) from error
         self._file = OpenFile(kernel, fd)
         self._closed = False
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def fileno(self) -> int:
         """The file descriptor, for requests that npukit has no method for."""
@@ -293,18 +295,6 @@ class Device:
             stack.callback(setattr, self, "_closed", True)
             for child in list(self._children):
                 stack.callback(child.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
-            warnings.warn(f"{self!r} was never closed", ResourceWarning, 2, source=self)
-            with contextlib.suppress(Exception):
-                self.close()
 
 
 _OPEN_HINTS = {

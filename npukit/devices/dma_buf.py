@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import warnings
 import weakref
 
 from npukit._fast import Mapping
@@ -26,7 +24,6 @@ class DmaBuf(Memory):
     def __init__(
         self, kernel: Kernel, fd: int, size: int | None = None, *, exporter: Device | None = None
     ) -> None:
-        self._closed = True
         super().__init__(
             kernel.lseek(fd, 0, os.SEEK_END) if size is None else size, OpenFile(kernel, fd)
         )
@@ -68,9 +65,3 @@ class DmaBuf(Memory):
         self._file.release()
         if hasattr(self, "_let_go"):
             self._let_go()
-
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
-            warnings.warn(f"{self!r} was never closed", ResourceWarning, 2, source=self)
-            with contextlib.suppress(Exception):
-                self.close()

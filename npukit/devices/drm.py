@@ -91,17 +91,22 @@ class DrmDevice(Device):
 
     def export(self, buffer: Buffer) -> DmaBuf:
         """A dma-buf of ``buffer``. Close it before the device: the file stays open until then."""
-        self._check_buffer(buffer)
-        answer = self.call(
-            abi.DRM_IOCTL_PRIME_HANDLE_TO_FD,
-            handle=buffer.handle,
-            flags=abi.DRM_CLOEXEC | abi.DRM_RDWR,
-            fd=-1,
-        )
-        return DmaBuf(self.kernel, answer.fd, buffer.size, exporter=self)
+        return prime_export(self, buffer)
 
     def _close_handle(self, request: Ioctl, handle: int) -> None:
         request(self.kernel, self._file.fd, handle=handle)
+
+
+def prime_export(device: Device, buffer: Buffer) -> DmaBuf:
+    """A dma-buf of a GEM buffer."""
+    device._check_buffer(buffer)
+    answer = device.call(
+        abi.DRM_IOCTL_PRIME_HANDLE_TO_FD,
+        handle=buffer.handle,
+        flags=abi.DRM_CLOEXEC | abi.DRM_RDWR,
+        fd=-1,
+    )
+    return DmaBuf(device.kernel, answer.fd, buffer.size, exporter=device)
 
 
 def driver_of(kernel: Kernel, path: str) -> str | None:

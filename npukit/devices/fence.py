@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import select
-import warnings
 from collections.abc import Callable, Generator
-from typing import Any, Self
+from typing import Any
 
 from npukit.abi import sync_file as abi
 from npukit.ioctl import DeviceClosed, Kernel, NpuError, WaitTimeout
 
+from .base import Closing
 
-class SyncFile:
+
+class SyncFile(Closing):
     """A sync_file, owned by this object. ``await fence`` works in asyncio.
 
     ``release`` is called once the fence was seen signalled, or is closed.
@@ -32,10 +32,6 @@ class SyncFile:
 
     def __repr__(self) -> str:
         return f"<SyncFile fd {self.fd}>"
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def _check_open(self) -> None:
         if self._closed:
@@ -98,15 +94,3 @@ class SyncFile:
             self._closed = True
             self.kernel.close(self.fd)
             self._let_go()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
-            warnings.warn(f"{self!r} was never closed", ResourceWarning, 2, source=self)
-            with contextlib.suppress(Exception):
-                self.close()

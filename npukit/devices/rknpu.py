@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from npukit._fast import Mapping
-from npukit.abi import drm as drm_abi
 from npukit.abi import rknpu as abi
 from npukit.ioctl import AbiMismatch, Ioctl, Kernel, LinuxKernel, NpuError, ProgramError
 
 from .base import Buffer, Device
 from .dma_buf import DmaBuf
-from .drm import DrmVersion, drm_version
+from .drm import DrmVersion, drm_version, prime_export
 from .fence import SyncFile
 
 DATA_FLAGS = (
@@ -208,16 +207,10 @@ class RknpuDevice(Device):
 
     def export(self, buffer: RknpuBuffer) -> DmaBuf:
         """A dma-buf of ``buffer``. Close it before the device: the file stays open until then."""
+        if not self.misc:
+            return prime_export(self, buffer)
         self._check_buffer(buffer)
-        if self.misc:
-            return DmaBuf(self.kernel, self.kernel.dup(buffer.handle), buffer.size, exporter=self)
-        answer = self.call(
-            drm_abi.DRM_IOCTL_PRIME_HANDLE_TO_FD,
-            handle=buffer.handle,
-            flags=drm_abi.DRM_CLOEXEC | drm_abi.DRM_RDWR,
-            fd=-1,
-        )
-        return DmaBuf(self.kernel, answer.fd, buffer.size, exporter=self)
+        return DmaBuf(self.kernel, self.kernel.dup(buffer.handle), buffer.size, exporter=self)
 
     def read_memory(self, address: int, size: int) -> bytes | None:
         """The bytes at a DMA address in one of this device's buffers, or None."""
