@@ -19,6 +19,7 @@ from npukit import _fast
 from npukit.ioctl import LinuxKernel, ProgramError
 from npukit.ioctl.kernel import Argument
 
+from .amdxdna import XdnaNpu1Sim, XdnaSim
 from .core import Caller, Errno, LocalCaller, SimDevice, SimFile, map_pieces
 from .dma_buf import DmaHeapSim, UdmabufSim
 from .fastrpc import FastRpcSim
@@ -32,6 +33,8 @@ DEVICES: dict[str, Callable[[SimKernel, int], SimDevice]] = {
     ),
     "rknpu-misc": lambda kernel, n: RknpuMiscSim(kernel, ("/dev/rknpu",)),
     "rocket": lambda kernel, n: RocketSim(kernel, (f"/dev/accel/accel{n}",)),
+    "amdxdna": lambda kernel, n: XdnaSim(kernel, (f"/dev/accel/accel{n}",)),
+    "amdxdna-npu1": lambda kernel, n: XdnaNpu1Sim(kernel, (f"/dev/accel/accel{n}",)),
     "dma_heap": lambda kernel, n: DmaHeapSim(kernel, ("/dev/dma_heap/system",)),
     "udmabuf": lambda kernel, n: UdmabufSim(kernel, ("/dev/udmabuf",)),
     "wrapfd": lambda kernel, n: WrapfdSim(kernel, ("/dev/wrapfd",)),
@@ -66,10 +69,8 @@ class SimKernel:
         self._local = LocalCaller()
         self.current: Caller = self._local
         """Who makes the system call that holds the lock."""
-        self.others: set[Caller] = set()
-        """The other processes of this machine."""
-        self.bury: Callable[[Caller], None] | None = None
-        """Gives back what a process held that has died; called with the lock held."""
+        self.others: dict[Caller, Callable[[], None]] = {}
+        """The other processes of this machine, and what gives back all that a dead one held."""
         self._gone: collections.deque[Callable[[], None]] = collections.deque()
         self._mappings: weakref.WeakKeyDictionary[_fast.Mapping, list[Any]] = (
             weakref.WeakKeyDictionary()
@@ -99,6 +100,7 @@ class SimKernel:
 
     def install(self, fd: int, file: SimFile) -> int:
         """Let a real descriptor stand for a simulated file; the number the caller has it under."""
+        file.real.add(identity(os.fstat(fd)))
         number = self.current.give(fd)
         self.share(number, file)
         return number
@@ -110,6 +112,15 @@ class SimKernel:
             self.put(stale)
         file.holders += 1
         self.current.files[number] = file
+
+    def adopt(self, fd: int, real: tuple[int, int]) -> bool:
+        """The caller got a descriptor from another process; False when it is none of ours."""
+        callers = (self._local, *self.others)
+        files = {file for caller in callers for file in caller.files.values() if real in file.real}
+        if len(files) != 1:
+            return False
+        self.share(fd, files.pop())
+        return True
 
     def uninstall(self, fd: int) -> None:
         """Close a descriptor of the caller."""
@@ -170,9 +181,8 @@ class SimKernel:
         """Do what could not be done when a mapping went."""
         while self._gone:
             self._gone.popleft()()
-        for caller in [caller for caller in self.others if not caller.alive]:
-            if self.bury is not None:
-                self.bury(caller)
+        for bury in [bury for caller, bury in self.others.items() if not caller.alive]:
+            bury()
         if not self._local.files:
             self._local.close()
 
@@ -291,6 +301,11 @@ class SimKernel:
 
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
+
+
+def identity(status: os.stat_result) -> tuple[int, int]:
+    """What tells one real file from all others."""
+    return status.st_dev, status.st_ino
 
 
 def as_seen(real: os.stat_result, mode: int, rdev: int) -> os.stat_result:
