@@ -10,7 +10,7 @@ CYTHON := $(wildcard npukit/*.pyx npukit/*.pxd npukit/sim/*.pyx npukit/sim/*.pxd
 CWARN  := -std=gnu11 -O2 -ffp-contract=off -Wall -Wextra -Werror
 
 .PHONY: help build dev smoke test lint bench abi-kernels abi-snapshots \
-        selftest selftest-aarch64 clean
+        selftest selftest-aarch64 sanitize clean
 
 help:
 	@echo 'make smoke   build, then run the whole path on the first NPU found or a simulated one'
@@ -19,6 +19,7 @@ help:
 	@echo 'make bench   benchmarks, each beside its baseline'
 	@echo 'make abi-kernels   check the ABI against Debian kernels of both architectures'
 	@echo 'make abi-snapshots   make the stored ABI of each kernel version again and compare'
+	@echo 'make sanitize   the C self-test under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make selftest-aarch64   the C self-test, cross-compiled, under qemu-user'
 
 # Says which of the things that a fresh machine may lack is missing.
@@ -81,6 +82,13 @@ selftest-aarch64: $(CSRC) $(CHDRS)
 	@mkdir -p build
 	aarch64-linux-gnu-gcc $(CWARN) -static -Icsrc $(CSRC) -pthread -lm -o build/selftest-aarch64
 	qemu-aarch64 build/selftest-aarch64
+
+# The same under AddressSanitizer and UndefinedBehaviorSanitizer.
+sanitize: $(CSRC) $(CHDRS)
+	@mkdir -p build
+	gcc $(CWARN) -g -fsanitize=address,undefined -fno-sanitize-recover=all -Icsrc $(CSRC) \
+	    -pthread -lm -o build/selftest-sanitize
+	build/selftest-sanitize
 
 clean:
 	rm -rf build $(VENV) npukit/*.so npukit/sim/*.so npukit/_fast.c npukit/sim/_*.c *.egg-info
