@@ -20,7 +20,7 @@ from npukit.abi import wrapfd as abi
 from npukit.ioctl import Struct
 from npukit.ioctl.kernel import PAGE_SIZE, round_to_page
 
-from .core import Area, Caller, Errno, Piece, SimDevice, SimFile
+from .core import Area, Caller, Errno, KernelOops, Piece, SimDevice, SimFile
 from .dma_buf import CharFile, DmaBufSim
 
 _S = TypeVar("_S", bound=Struct)
@@ -275,6 +275,8 @@ class WrapFile(SimFile):
         if self.device.newest and self._shut_out(caller):
             raise Errno(errno.EBUSY)
         if self.content is None:
+            if self.device.generation == "1":
+                raise KernelOops("the first wrapfd driver looks for a request of an empty wrap")
             raise Errno(errno.ENOENT)
         self.uses += 1
         try:
