@@ -11,6 +11,7 @@ from typing import Any
 
 from npukit.ioctl import AbiMismatch, Kernel, LinuxKernel, NpuError
 
+from .amdxdna import AmdxdnaDevice
 from .base import Device
 from .drm import driver_of
 from .fastrpc import FastRpcDevice
@@ -20,6 +21,7 @@ from .rocket import RocketDevice
 DRIVABLE: dict[str, type[Device]] = {
     "rknpu": RknpuDevice,
     "rocket": RocketDevice,
+    "amdxdna_accel_driver": AmdxdnaDevice,
     "fastrpc": FastRpcDevice,
 }
 """Driver name -> the class that drives it."""

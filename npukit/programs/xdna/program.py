@@ -1,0 +1,670 @@
+# SPDX-License-Identifier: MIT
+"""Programs and kernels: an xclbin on an open XDNA device, and instruction streams run with it.
+
+    with NpuProgram.load(device, data) as program:
+        kernel = program.kernel(instructions, KernelContract(
+            Binding("a", (1024,), np.int32, "r"),
+            Binding("out", (1024,), np.int32, "w"),
+        ))
+        a, out = kernel.alloc_all()
+        ...
+        kernel(a, out)
+
+Hardware contexts are few and dear to make, so a device keeps those of its programs and gives up the
+one that was used longest ago. Buffers that a command uses stay open until its end is confirmed; if
+it cannot be ended they are quarantined: neither freed nor counted as free for as long as the device
+is open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import struct
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from npukit.devices.amdxdna import CMD_BYTES, AmdxdnaBuffer, AmdxdnaDevice, BoKind, HwContext
+from npukit.ioctl import DeviceBusy, DeviceClosed, DeviceLost, NpuError, ProgramError, WaitTimeout
+
+from . import ert, registers
+from .ert import State
+from .txn import Transaction, explain
+from .xclbin import ComputeUnit, Pdi, Xclbin
+
+Mode = Literal["r", "w", "rw"]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A buffer argument: what the kernel expects to find there and whether it writes it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: npt.DTypeLike
+    mode: Mode = "rw"
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def writes(self) -> bool:
+        return "w" in self.mode
+
+
+class KernelContract:
+    """The bindings of a kernel, in the order of its buffer arguments.
+
+    ValueError for none, for two of one name, an empty shape or an unknown mode.
+    """
+
+    def __init__(self, *bindings: Binding) -> None:
+        if not bindings or len({binding.name for binding in bindings}) != len(bindings):
+            raise ValueError("a contract has at least one binding, each of its own name")
+        for binding in bindings:
+            if binding.mode not in ("r", "w", "rw") or binding.nbytes <= 0:
+                raise ValueError(f"{binding}: a mode of r, w or rw and some bytes are needed")
+        self.bindings = bindings
+
+    def __repr__(self) -> str:
+        return f"KernelContract({', '.join(map(repr, self.bindings))})"
+
+    def check(self, buffers: Sequence[AmdxdnaBuffer]) -> None:
+        """ProgramError unless each binding has a data buffer that is large enough, and no written
+        buffer is named twice."""
+        if len(buffers) != len(self.bindings):
+            names = ", ".join(binding.name for binding in self.bindings)
+            raise ProgramError(message=f"{len(buffers)} buffers are given for {names}")
+        seen: dict[int, Binding] = {}
+        for binding, buffer in zip(self.bindings, buffers, strict=True):
+            if buffer.kind is not BoKind.SHARE:
+                raise ProgramError(
+                    message=f"{binding.name}: {buffer!r} is no data buffer (SHARE); the NPU would "
+                    "do nothing, or stop"
+                )
+            if buffer.size < binding.nbytes:
+                raise ProgramError(
+                    message=f"{binding.name} needs {binding.nbytes} bytes, {buffer!r} is smaller"
+                )
+            other = seen.setdefault(buffer.handle, binding)
+            if other is not binding and (other.writes or binding.writes):
+                raise ProgramError(
+                    message=f"{other.name} and {binding.name} are one buffer, which is written"
+                )
+
+
+class Reservation:
+    """A part of a budget, until ``release``."""
+
+    def __init__(self, budget: MemoryBudget, size: int) -> None:
+        self._budget = budget
+        self.size = size
+        self._held = True
+
+    def release(self) -> None:
+        """Give it back. Idempotent."""
+        if self._held:
+            self._held = False
+            self._budget._give(self.size)
+
+
+class MemoryBudget:
+    """So many bytes, for the buffers of the programs that it is given to.
+
+    Synchronization: any thread.
+    """
+
+    def __init__(self, limit: int) -> None:
+        if limit < 0:
+            raise ValueError(f"a budget of {limit} bytes")
+        self.limit = limit
+        self._used = 0
+        self._lock = threading.Lock()
+
+    @property
+    def used(self) -> int:
+        """Bytes reserved, those of quarantined buffers included."""
+        return self._used
+
+    def reserve(self, size: int, what: str = "a buffer") -> Reservation:
+        """Take ``size`` bytes; NpuError (ENOMEM) when that would be over the limit."""
+        with self._lock:
+            if size < 0 or self._used + size > self.limit:
+                raise NpuError(
+                    errno.ENOMEM,
+                    "the memory budget is used up",
+                    hint=f"{what} needs {size} bytes; {self.limit - self._used} of "
+                    f"{self.limit} are left",
+                )
+            self._used += size
+        return Reservation(self, size)
+
+    def _give(self, size: int) -> None:
+        with self._lock:
+            self._used -= size
+
+
+class _Shared:
+    """What the programs of one device have in common."""
+
+    def __init__(self, device: AmdxdnaDevice) -> None:
+        self.lock = threading.RLock()
+        self.programs: weakref.WeakValueDictionary[tuple[str, str], NpuProgram] = (
+            weakref.WeakValueDictionary()
+        )
+        self.live: OrderedDict[int, weakref.ref[NpuProgram]] = OrderedDict()
+        """Programs that have a context, the one used longest ago first."""
+        self.quarantine: list[Run] = []
+        """Runs that could not be ended: they hold their buffers."""
+        resources = device.resources()
+        # Before Linux 6.19 the driver does not tell; XDNA1 has 6, XDNA2 16.
+        self.limit = resources.contexts_max if resources else 6 if device.columns <= 5 else 16
+
+    def acquire(self, program: NpuProgram) -> HwContext:
+        """The program's context, made if need be; others give theirs up for it."""
+        with self.lock:
+            if program._context is not None and not program._context.closed:
+                self.live.move_to_end(id(program))
+                return program._context
+            while len(self.live) >= self.limit:
+                if not self._evict():
+                    raise DeviceBusy(
+                        errno.EBUSY,
+                        path=program.device.path,
+                        hint=f"all {self.limit} hardware contexts run commands",
+                    )
+            while True:
+                try:
+                    program._context = program._make_context()
+                    break
+                except DeviceBusy:
+                    # Other processes have the rest.
+                    if not self._evict():
+                        raise
+            self.live[id(program)] = weakref.ref(program)
+            return program._context
+
+    def _evict(self) -> bool:
+        """End the context that was used longest ago and runs nothing; False when there is none."""
+        for key, reference in list(self.live.items()):
+            program = reference()
+            if program is None or not program._runs:
+                del self.live[key]
+                if program is not None:
+                    program._drop_context()
+                return True
+        return False
+
+
+_shared: weakref.WeakKeyDictionary[AmdxdnaDevice, _Shared] = weakref.WeakKeyDictionary()
+_shared_lock = threading.Lock()
+
+
+def _shared_of(device: AmdxdnaDevice) -> _Shared:
+    with _shared_lock:
+        found = _shared.get(device)
+        if found is None:
+            found = _shared[device] = _Shared(device)
+        return found
+
+
+class NpuProgram:
+    """An xclbin on a device. Made by ``load``.
+
+    Synchronization: any thread; closing it while another is inside a call is the caller's error.
+    """
+
+    def __init__(
+        self, device: AmdxdnaDevice, xclbin: Xclbin, budget: MemoryBudget | None = None
+    ) -> None:
+        self.device = device
+        self.xclbin = xclbin
+        self.budget = budget
+        self.identity = xclbin.digest
+        """SHA-256 of the file."""
+        self._shared = _shared_of(device)
+        self._context: HwContext | None = None
+        self._runs: set[Run] = set()
+        self._commands: list[_Command] = []
+        self._kernels: weakref.WeakSet[NpuKernel] = weakref.WeakSet()
+        self._reservations: list[Reservation] = []
+        self._closed = False
+        self._check()
+
+    @classmethod
+    def load(
+        cls,
+        device: AmdxdnaDevice,
+        xclbin: Xclbin | bytes | bytearray | memoryview,
+        *,
+        budget: MemoryBudget | None = None,
+    ) -> NpuProgram:
+        """Bring a container onto the device; the same one again gives the program that is there.
+
+        ProgramError for a container that this NPU cannot take, or one that changed while it was
+        loaded; DeviceBusy when no hardware context can be had; ENOMEM when ``budget`` is over.
+        """
+        container = xclbin if isinstance(xclbin, Xclbin) else Xclbin(xclbin)
+        identity = container.digest
+        shared = _shared_of(device)
+        with shared.lock:
+            key = (identity, str(id(budget)))
+            program = shared.programs.get(key)
+            if program is not None and not program._closed:
+                return program
+            program = cls(device, container, budget)
+            try:
+                shared.acquire(program)
+                # The digest is kept by the container; the file may have changed under it.
+                if Xclbin(container.data).digest != identity:
+                    raise ProgramError(
+                        path=device.path, hint="the container changed while it was loaded"
+                    )
+            except BaseException:
+                program.close()
+                raise
+            shared.programs[key] = program
+            return program
+
+    def __repr__(self) -> str:
+        return f"<NpuProgram {self.identity[:12]} of {len(self.xclbin.compute_units)} units>"
+
+    def _check(self) -> None:
+        partition = self.xclbin.partition
+        path = self.device.path
+        if partition is None:
+            raise ProgramError(path=path, hint="the container has no AIE_PARTITION")
+        if not 1 <= partition.column_width <= self.device.columns:
+            raise ProgramError(
+                path=path,
+                hint=f"the design takes {partition.column_width} columns, this NPU has "
+                f"{self.device.columns}",
+            )
+        self.columns = partition.column_width
+        self.ops_per_cycle = partition.ops_per_cycle
+        units = self.xclbin.compute_units
+        if not units:
+            raise ProgramError(path=path, hint="the container has no compute unit")
+        if len(units) > ert.MAX_CUS:
+            raise ProgramError(
+                path=path, hint=f"{len(units)} compute units; the most is {ert.MAX_CUS}"
+            )
+        self._images: list[tuple[Pdi, int]] = []
+        for unit in units:
+            if unit.pdi is None:
+                raise ProgramError(path=path, hint=f"no PDI serves the compute unit {unit.name}")
+            self._images.append((unit.pdi, unit.kernel.functional))
+        if self.budget is not None:
+            size = sum(len(pdi.image) for pdi in {id(pdi): pdi for pdi, _ in self._images}.values())
+            self._reservations.append(self.budget.reserve(size, "the program's PDIs"))
+
+    def _make_context(self) -> HwContext:
+        context = self.device.context(self.columns, ops_per_cycle=self.ops_per_cycle)
+        try:
+            context.configure([(pdi.image, function) for pdi, function in self._images])
+        except BaseException:
+            context.close()
+            raise
+        return context
+
+    def _drop_context(self) -> None:
+        context, self._context = self._context, None
+        if context is not None:
+            context.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DeviceClosed(errno.EBADF, f"{self!r} is closed")
+        self.device._check_open()
+
+    def alloc(self, size: int, kind: BoKind = BoKind.SHARE) -> AmdxdnaBuffer:
+        """A buffer that counts against the budget until it is closed."""
+        self._check_open()
+        if self.budget is None:
+            return self.device.alloc(size, kind)
+        reservation = self.budget.reserve(size)
+        try:
+            buffer = self.device.alloc(size, kind)
+        except BaseException:
+            reservation.release()
+            raise
+        buffer.when_closed(reservation.release)
+        return buffer
+
+    def kernel(
+        self,
+        instructions: bytes | memoryview | Transaction,
+        contract: KernelContract,
+        name: str | None = None,
+    ) -> NpuKernel:
+        """An instruction stream to run on compute unit ``name`` (None: the only one there is).
+
+        ProgramError for a stream that is empty, no whole words, or does not hold together; that
+        names tiles outside the partition; or that patches more buffers than the contract has.
+        """
+        self._check_open()
+        return NpuKernel(self, instructions, contract, name)
+
+    def _command(self) -> _Command:
+        with self._shared.lock:
+            return self._commands.pop() if self._commands else _Command(self)
+
+    def close(self) -> None:
+        """End what runs, then give everything back. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.ExitStack() as stack:
+            for reservation in self._reservations:
+                stack.callback(reservation.release)
+            stack.callback(self._drop_context)
+            for command in self._commands:
+                stack.callback(command.buffer.close)
+            for kernel in list(self._kernels):
+                stack.callback(kernel.close)
+            for run in list(self._runs):
+                stack.callback(run.abort)
+            stack.callback(self._shared.live.pop, id(self), None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class _Command:
+    """A packet's buffer and the request that submits it, used one run after the other."""
+
+    def __init__(self, program: NpuProgram) -> None:
+        self.buffer = program.alloc(CMD_BYTES, BoKind.CMD)
+        self.memory = memoryview(self.buffer.map()).cast("B")
+
+    def state(self) -> State:
+        return ert.state_of(self.memory[:4])
+
+
+class NpuKernel:
+    """An instruction stream on a compute unit. Call it with one buffer for each binding.
+
+    The buffers must be coherent for the NPU (``with buffer.access("w")``); what it wrote is
+    coherent for the CPU within ``buffer.access("r")``.
+    """
+
+    def __init__(
+        self,
+        program: NpuProgram,
+        instructions: bytes | memoryview | Transaction,
+        contract: KernelContract,
+        name: str | None,
+    ) -> None:
+        self.program = program
+        self.contract = contract
+        self.unit: ComputeUnit = program.xclbin.compute_unit(name)
+        self._closed = True
+        if not isinstance(instructions, Transaction):
+            size = memoryview(instructions).nbytes
+            if size == 0 or size % 4:
+                raise ProgramError(
+                    message=f"{size} bytes of instructions: they are whole words, and some"
+                )
+            instructions = Transaction(instructions)
+        self.stream = instructions
+        self._check()
+        code = self.stream.to_bytes()
+        self._code = program.alloc(len(code), BoKind.DEV)
+        self._closed = False
+        try:
+            self._code.write(code)
+            self._packet = self._pack(code)
+        except BaseException:
+            self.close()
+            raise
+        program._kernels.add(self)
+
+    def __repr__(self) -> str:
+        return f"<NpuKernel {self.unit.name}, {len(self.stream)} operations>"
+
+    def _check(self) -> None:
+        given = len(self.contract.bindings)
+        declared = sum(a.is_buffer and a.name != "instr" for a in self.unit.kernel.arguments)
+        if given > declared:
+            raise ProgramError(
+                message=f"{self.unit.name} has {declared} buffer arguments, the contract {given}"
+            )
+        needed = self.stream.arguments()
+        if needed > given:
+            raise ProgramError(
+                message=f"the stream patches argument {needed - 1}, the contract has {given}"
+            )
+        columns = self.program.columns
+        for number, op in enumerate(self.stream):
+            place = op.register if op.patch is None else op.patch.register
+            column = registers.split(place)[0] if place is not None else 0
+            if op.wait is not None:
+                column = op.wait.column + max(op.wait.columns, 1) - 1
+            if column >= columns:
+                raise ProgramError(
+                    message=f"operation {number} reaches column {column}; the design has {columns}"
+                )
+
+    def _pack(self, code: bytes) -> bytes:
+        """The packet but for the addresses of the buffers, which end it."""
+        arguments = [a.name for a in self.unit.kernel.arguments]
+        values = dict.fromkeys(arguments, 0)
+        fixed = {
+            "opcode": ert.OPCODE_TXN,
+            "instr": self._code.dma_address,
+            "ninstr": len(code) // 4,
+        }
+        if not values.keys() >= fixed.keys():
+            raise ProgramError(
+                message=f"{self.unit.name} is no kernel for streams: it takes {arguments}"
+            )
+        packet = ert.start_cu(self.unit.index, ert.register_map(self.unit, {**values, **fixed}))
+        offsets = [
+            8 + argument.offset
+            for argument in self.unit.kernel.arguments
+            if argument.is_buffer and argument.name != "instr"
+        ][: len(self.contract.bindings)]
+        self._places = [(struct.Struct("<Q"), offset) for offset in offsets]
+        return packet
+
+    def alloc_all(self) -> list[AmdxdnaBuffer]:
+        """A buffer for each binding."""
+        made: list[AmdxdnaBuffer] = []
+        try:
+            # One by one, so that those made are known when one fails.
+            made.extend(self.program.alloc(binding.nbytes) for binding in self.contract.bindings)
+        except BaseException:
+            for buffer in made:
+                buffer.close()
+            raise
+        return made
+
+    def __call__(self, *buffers: AmdxdnaBuffer, timeout: float | None = 6.0) -> None:
+        """Run and wait; see ``start`` and ``Run.wait``. A run that takes too long is aborted."""
+        run = self.start(*buffers)
+        try:
+            run.wait(timeout)
+        except WaitTimeout:
+            run.abort()
+            raise
+
+    def start(self, *buffers: AmdxdnaBuffer) -> Run:
+        """Queue a run. ProgramError unless the buffers keep the contract; DeviceClosed for a
+        closed one."""
+        if self._closed:
+            raise DeviceClosed(errno.EBADF, f"{self!r} is closed")
+        program = self.program
+        program._check_open()
+        self.contract.check(buffers)
+        for buffer in buffers:
+            program.device._check_buffer(buffer)
+        command = program._command()
+        memory = command.memory
+        memory[: len(self._packet)] = self._packet
+        for (layout, offset), buffer in zip(self._places, buffers, strict=True):
+            layout.pack_into(memory, offset, buffer.dma_address)
+        run = Run(self, command, buffers)
+        try:
+            with program._shared.lock:
+                context = program._shared.acquire(program)
+                program._runs.add(run)
+            run._context = context
+            used = dict.fromkeys((self._code, *buffers))
+            run.seq = context.submit(command.buffer, list(used))
+        except BaseException:
+            run._finish()
+            raise
+        return run
+
+    def close(self) -> None:
+        """Give the instructions back, once no run uses them. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._code.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Run:
+    """A command on its way. It holds its buffers until its end is confirmed."""
+
+    def __init__(
+        self, kernel: NpuKernel, command: _Command, buffers: Sequence[AmdxdnaBuffer]
+    ) -> None:
+        self.kernel = kernel
+        self.seq = -1
+        self._context: HwContext | None = None
+        self._command = command
+        self._buffers = (kernel._code, *buffers)
+        for buffer in self._buffers:
+            buffer.hold()
+        command.buffer.hold()
+        self._done = False
+        self.state: State | None = None
+        """How it ended; None while it runs."""
+
+    @property
+    def done(self) -> bool:
+        """Whether its end is confirmed."""
+        return self._done
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return when it has completed.
+
+        WaitTimeout after ``timeout`` seconds: it still runs. DeviceLost when it hung and the driver
+        reset the context; NpuError when the firmware failed it or the driver could not start it.
+        Both name the place in the stream where that is known.
+        """
+        if not self._done:
+            assert self._context is not None
+            self._context.wait(self.seq, timeout)
+            self._settle()
+        self._raise()
+
+    def _settle(self) -> None:
+        """Its fence has signalled: note how it ended and let go."""
+        state = self._command.state()
+        self._account = "" if state is State.COMPLETED else self._explain(state)
+        self.state = state
+        self._finish()
+
+    def _explain(self, state: State) -> str:
+        record = ert.health(self._command.memory)
+        text = f"state {state.name}"
+        if state is State.NEW:
+            return f"{text}: the driver could not start the packet (dmesg says why)"
+        if record is None:
+            return text
+        text += f": {record}"
+        sentences = explain(self.kernel.stream)
+        if record.txn_op_idx < len(sentences):
+            text += f"; that is: {sentences[record.txn_op_idx]}"
+        return text
+
+    def _raise(self) -> None:
+        if self.state is State.COMPLETED:
+            return
+        lost = self.state in (State.TIMEOUT, State.ABORT)
+        cls = DeviceLost if lost else NpuError
+        raise cls(
+            errno.ENODEV if lost else errno.EIO,
+            f"{self.kernel.unit.name} did not complete",
+            path=self.kernel.program.device.path,
+            hint=self._account,
+        )
+
+    def abort(self) -> bool:
+        """End it together with all that its program runs, by ending the hardware context.
+
+        True when the end is confirmed. Else its buffers are quarantined: they stay open and count
+        against the budget until the device is closed.
+        """
+        if self._done:
+            return True
+        program = self.kernel.program
+        shared = program._shared
+        with shared.lock:
+            context, program._context = program._context, None
+            shared.live.pop(id(program), None)
+            runs = list(program._runs)
+            try:
+                if context is not None:
+                    context.close()
+            except NpuError:
+                shared.quarantine += runs
+                program._runs.clear()
+                return False
+        for run in runs:
+            run._settle()
+        return self._done
+
+    def _finish(self) -> None:
+        """Let go of everything; the packet may be used again."""
+        if self._done:
+            return
+        self._done = True
+        program = self.kernel.program
+        for buffer in (*self._buffers, self._command.buffer):
+            buffer.release()
+        with program._shared.lock:
+            program._runs.discard(self)
+            if program._closed:
+                self._command.buffer.close()
+            else:
+                program._commands.append(self._command)
+
+
+def quarantined(device: AmdxdnaDevice) -> list[AmdxdnaBuffer]:
+    """The buffers of runs that could not be ended."""
+    held: dict[int, Any] = {}
+    for run in _shared_of(device).quarantine:
+        held.update({buffer.handle: buffer for buffer in (*run._buffers, run._command.buffer)})
+    return list(held.values())
+
+
+__all__ = [
+    "Binding",
+    "KernelContract",
+    "MemoryBudget",
+    "NpuKernel",
+    "NpuProgram",
+    "Reservation",
+    "Run",
+    "quarantined",
+]
