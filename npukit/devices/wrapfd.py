@@ -172,12 +172,13 @@ class Wrap(Memory):
     def load(self, file: int, length: int, file_offset: int = 0, offset: int = 0) -> None:
         """Read ``length`` bytes of a file from ``file_offset`` to ``offset`` in the wrap.
 
-        The process must not own it yet, and nobody may have it mapped. The kernel reads whole
+        This process must be the owner, and nobody may have it mapped. The kernel reads whole
         pages past the page cache; the rest, and a file that cannot do direct I/O, is copied
         through a mapping instead.
 
-        NpuError: EINVAL the range is not within file and wrap, or somebody has it mapped; EACCES
-        it is read-only; ENOENT it is empty; EBADF; EIO. DeviceBusy: another one owns it.
+        NpuError: EINVAL the range is not within file and wrap; EACCES it is read-only; ENOENT it is
+        empty; EBADF; EIO. DeviceBusy: this process is not the owner (older drivers; the newest
+        does not ask).
         """
         self._check_open()
         end = self._file.kernel.fstat(file).st_size
@@ -191,22 +192,21 @@ class Wrap(Memory):
             raise NpuError(errno.EACCES, hint=f"{self!r} is read-only")
         # Drivers before the newest take whole pages only, and read beyond what was asked.
         direct = 0 if (file_offset | offset) % PAGE_SIZE else length - length % PAGE_SIZE
-        with self.owned():
-            if direct:
-                try:
-                    self._call(
-                        self._abi.WRAPFD_DEV_IOC_LOAD,
-                        fd=file,
-                        file_offs=file_offset,
-                        buf_offs=offset,
-                        len=direct,
-                    )
-                except NpuError as error:
-                    if error.errno != errno.EINVAL:
-                        raise
-                    direct = 0
-            if direct < length:
-                self._copy_in(file, length - direct, file_offset + direct, offset + direct)
+        if direct:
+            try:
+                self._call(
+                    self._abi.WRAPFD_DEV_IOC_LOAD,
+                    fd=file,
+                    file_offs=file_offset,
+                    buf_offs=offset,
+                    len=direct,
+                )
+            except NpuError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                direct = 0
+        if direct < length:
+            self._copy_in(file, length - direct, file_offset + direct, offset + direct)
 
     def _copy_in(self, file: int, length: int, file_offset: int, offset: int) -> None:
         kernel = self._file.kernel

@@ -134,7 +134,8 @@ def test_any_range_can_be_loaded(
     with device, held:
         held.array()[:] = 0xAA
         held._unmap()
-        held.load(file, length, file_offset, offset)
+        with held.owned():
+            held.load(file, length, file_offset, offset)
         expected = bytearray(b"\xaa" * SIZE)
         expected[offset : offset + length] = data[file_offset : file_offset + length]
         assert held.array().tobytes() == bytes(expected)
@@ -146,7 +147,8 @@ def test_a_file_without_direct_io_can_be_loaded(kernel: SimKernel) -> None:
     os.write(file, b"w" * PAGE)
     device, held = wrap(kernel, writable=True)
     with device, held:
-        held.load(file, PAGE, 0, PAGE)
+        with held.owned():
+            held.load(file, PAGE, 0, PAGE)
         assert held.array()[PAGE : 2 * PAGE].tobytes() == b"w" * PAGE
         held._unmap()
     os.close(file)
@@ -188,8 +190,8 @@ def test_a_wrap_that_is_never_closed_warns() -> None:
 def everything(kernel: Any, file: int) -> None:
     device, held = wrap(kernel, writable=True)
     with device, held:
-        held.load(file, PAGE)
         held.acquire()
+        held.load(file, PAGE)
         with held.rewrap(writable=False) as moved:
             held.release()
             moved.map()
