@@ -59,6 +59,7 @@ SHELL_LIMIT = 2 << 20
 
 DLERROR_BYTES = 255
 
+_EXIT_ATTEMPTS = 3
 _CAPABILITY_POISON = 0xA5C3_3C5A
 _CDSP = 3
 
@@ -513,10 +514,10 @@ class FastRpcDevice(Device):
             if verify is not None:
                 verify.check(image)
             self._create(image, abi.FASTRPC_MODE_UNSIGNED_MODULE if unsigned else 0)
-            self._listen(host or Host())
         except BaseException:
             self._process = ""
             raise
+        self._listen(host or Host())
 
     def attach(self, sensors: bool = False) -> None:
         """Use the DSP's root process (or that of its sensors) and make none of one's own.
@@ -633,6 +634,19 @@ class FastRpcDevice(Device):
         self._check_open()
         if self.lost:
             raise self._gone(abi.FASTRPC_IOCTL_INVOKE.name)
+        return self._send(handle, method, ins, outs, in_handles, out_handles, attr, name)
+
+    def _send(
+        self,
+        handle: int,
+        method: int,
+        ins: Sequence[Any] = (),
+        outs: Sequence[Any] = (),
+        in_handles: Sequence[DmaBuffer | DmaSlice] = (),
+        out_handles: Sequence[DmaBuffer | DmaSlice] = (),
+        attr: int = 0,
+        name: str = "",
+    ) -> list[Any]:
         if handle == hexagon.HANDLE_KERNEL:
             raise NpuError(
                 errno.EPERM, path=self.path, hint="handle 1 is the driver's own", request=name
@@ -686,13 +700,21 @@ class FastRpcDevice(Device):
         listener, self._listener = self._listener, None
         if listener is None:
             return
-        if not self.lost:
-            # The answer may be that the process is gone, which is what was asked for.
-            with contextlib.suppress(NpuError):
-                self.invoke(hexagon.HANDLE_PROCESS, hexagon.PROCESS_EXIT, name="exit")
+        self._exit()
         listener.end()
         if self.host is not None:
             self.host.disconnect()
+
+    def _exit(self) -> None:
+        """Ask the process to end, which frees all who wait in it.
+
+        To ask twice is harmless, so the driver's refusal (no room for the call, a signal) is no
+        reason to give up.
+        """
+        for _ in range(_EXIT_ATTEMPTS):
+            with contextlib.suppress(NpuError):
+                self._send(hexagon.HANDLE_PROCESS, hexagon.PROCESS_EXIT, name="exit")
+                return
 
 
 def _describe(row: abi.fastrpc_invoke_args, data: Any, keep: list[object], filled: bool) -> None:

@@ -20,13 +20,14 @@ import signal
 import stat
 import struct
 import threading
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from npukit.abi import fastrpc as abi
 from npukit.abi import hexagon
-from npukit.ioctl import NpuError
+from npukit.ioctl import DeviceLost, NpuError
 
 from .fastrpc_errors import HexagonError
 
@@ -610,6 +611,9 @@ class Listener:
 
     FIRST_CAPACITY = 4096
     END_TIMEOUT = 5.0
+    PATIENCE = 100
+    """How often in a row the driver may refuse the thread's question, ``PAUSE`` seconds apart."""
+    PAUSE = 0.01
 
     def __init__(self, device: FastRpcDevice, host: Host) -> None:
         self._device = device
@@ -655,20 +659,19 @@ class Listener:
         try:
             self._serve()
         except NpuError as error:
-            log.log(
-                logging.DEBUG if self._expected(error) else logging.WARNING,
-                "%s ends: %s",
-                self._thread.name,
-                error,
-            )
-
-    def _expected(self, error: NpuError) -> bool:
-        return self._device.lost or getattr(error, "code", 0) == _EBADSTATE_OF_DSP
+            if getattr(error, "code", 0) == _EBADSTATE_OF_DSP:
+                log.debug("%s ends: %s", self._thread.name, error)
+                return
+            level = logging.DEBUG if self._device.lost else logging.ERROR
+            log.log(level, "%s ends, and its process with it: %s", self._thread.name, error)
+            # Calls that wait for an answer of the host would wait for ever.
+            self._device._exit()
 
     def _serve(self) -> None:
         capacity = self.FIRST_CAPACITY
         context, result, reply = 0, 0xFFFFFFFF, b""
         retried = False
+        patience = self.PATIENCE
         while True:
             head = struct.pack("<IIII", context, result & 0xFFFFFFFF, len(reply), capacity)
             try:
@@ -688,7 +691,17 @@ class Listener:
                 # As the vendor's library does: one more try, which tells the DSP what failed.
                 retried, result, reply = True, error.code, b""
                 continue
-            retried = False
+            except DeviceLost:
+                raise
+            except NpuError as error:
+                # No room for one more call, or no memory: others are under way, and end.
+                patience -= 1
+                if patience == 0:
+                    raise
+                log.debug("%s tries again: %s", self._thread.name, error)
+                time.sleep(self.PAUSE)
+                continue
+            retried, patience = False, self.PATIENCE
             context, handle, sc, needed = struct.unpack("<IIII", numbers)
             data = bytes(packed[:needed])
             if needed > capacity:

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: MIT
+"""Every request of every operation fails once, with each errno that the driver can give for it."""
+
+import errno
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devices.hexagon_session import machine, nothing_left
+
+from npukit.abi import dma_buf, dma_heap, hexagon
+from npukit.abi import fastrpc as abi
+from npukit.devices.fastrpc import DmaBuffer, FastRpcDevice
+from npukit.devices.fastrpc_errors import HexagonError
+from npukit.devices.fastrpc_host import Host
+from npukit.ioctl import DeviceBusy, DeviceLost, NpuError, WaitTimeout
+from npukit.ioctl.wrapper import KernelWrapper
+from npukit.programs.hexagon import idl
+from npukit.sim.cdsp import FIRST_HANDLE, SHELL
+
+ECHO = idl.load("echo.idl")
+MESSAGE = (errno.EPIPE, errno.ENOSPC, errno.ENOMEM, errno.ETIMEDOUT)
+"""What any message of the driver's own may end with."""
+CALL = (errno.EPIPE, errno.ENOSPC, errno.ENOMEM, errno.EINVAL, errno.EFAULT, errno.EINTR,
+        errno.EPERM)  # fmt: skip
+
+Kind = str | tuple[int, int] | int
+
+
+def kind_of(name: str, arguments: tuple[Any, ...]) -> Kind:
+    """What a fault is aimed at: a call's name, a request, or (handle, method) of an INVOKE."""
+    if name != "ioctl":
+        return f"open {arguments[0]}" if name == "open" else name
+    request, arg = arguments[1], arguments[2]
+    if request != abi.FASTRPC_IOCTL_INVOKE:
+        return int(request)
+    # Modules are alike.
+    return min(int(arg.handle), FIRST_HANDLE), abi.REMOTE_SCALARS_METHOD(arg.sc)
+
+
+class Failing(KernelWrapper):
+    """Lets the call of a kind fail that comes after ``after`` others of it."""
+
+    def __init__(self, kernel: Any, kind: Kind, code: int, after: int = 0) -> None:
+        super().__init__(kernel)
+        self.seen: dict[Kind, int] = {}
+        self._wanted = (kind, after)
+        self._code = code
+        self._lock = threading.Lock()
+
+    def _pass(self, name: str, *arguments: Any) -> Any:
+        kind = kind_of(name, arguments)
+        with self._lock:
+            count = self.seen.get(kind, 0)
+            self.seen[kind] = count + 1
+        if (kind, count) == self._wanted:
+            if name == "ioctl":
+                return -1, self._code
+            raise OSError(self._code, "injected")
+        return super()._pass(name, *arguments)
+
+
+def everything(kernel: Any, folder: Path) -> None:
+    """Each operation once. What fails raises; what was begun is ended."""
+    with FastRpcDevice.open(kernel=kernel) as device:
+        device.capability("ARCH_VER")
+        device.set_poll_mode(True)
+        device.start(SHELL, host=Host([folder]))
+        device.start_log()
+        with ECHO.open(device) as echo:
+            assert echo.echo(b"abc", 3) == b"abc"
+            with device.alloc(4096) as buffer:
+                with buffer.write() as array:
+                    array[:] = 1
+                del array
+                echo.transform_mapped(buffer.map_to_dsp(), 4096, 2)
+                with buffer.read() as array:
+                    assert (array == 3).all()
+                del array
+                assert echo.sum(buffer) == 0x03030303 * 1024
+            with DmaBuffer.from_heap(4096, kernel) as buffer:
+                buffer.map_to_dsp(device)
+            echo.log("a line", 2)
+            assert echo.checksum("data") == (4, 10)
+        device.shrink_heap(device.grow_heap(4096), 4096)
+
+
+def attached(kernel: Any, folder: Path) -> None:
+    for sensors in (False, True):
+        with FastRpcDevice.open(kernel=kernel) as device:
+            device.attach(sensors)
+
+
+NODE = "open /dev/fastrpc-cdsp-secure"
+REQUESTS: dict[Kind, tuple[int, ...]] = {
+    NODE: (errno.ENOENT, errno.EBUSY, errno.EACCES, errno.ENOMEM, errno.EMFILE),
+    "open /dev/dma_heap/system": (errno.ENOENT, errno.EACCES, errno.ENOMEM, errno.EMFILE),
+    "mmap": (errno.EINVAL, errno.ENOMEM, errno.ENXIO),
+    "fcntl": (errno.EBADF,),
+    int(abi.FASTRPC_IOCTL_GET_DSP_INFO): (*MESSAGE, errno.EOVERFLOW, errno.EOPNOTSUPP, errno.ECHRNG,
+                                          errno.EPERM, errno.EFAULT),
+    int(abi.FASTRPC_IOCTL_SET_OPTION): (errno.EINVAL, errno.EOPNOTSUPP, errno.EFAULT, errno.ENOTTY),
+    int(abi.FASTRPC_IOCTL_INIT_CREATE): (*MESSAGE, errno.ECONNREFUSED, errno.EINVAL, errno.EBADF,
+                                         errno.EFAULT),
+    int(abi.FASTRPC_IOCTL_ALLOC_DMA_BUFF): (errno.ENOMEM, errno.EFAULT, errno.EMFILE),
+    int(abi.FASTRPC_IOCTL_MEM_MAP): (*MESSAGE, errno.EBADF, errno.EINVAL, errno.EFAULT),
+    int(abi.FASTRPC_IOCTL_MEM_UNMAP): (*MESSAGE, errno.EINVAL, errno.EFAULT),
+    int(abi.FASTRPC_IOCTL_MMAP): (*MESSAGE, errno.EINVAL, errno.EFAULT),
+    int(abi.FASTRPC_IOCTL_MUNMAP): (*MESSAGE, errno.EINVAL, errno.EFAULT),
+    int(dma_buf.DMA_BUF_IOCTL_SYNC): (errno.EINVAL, errno.EFAULT),
+    int(dma_heap.DMA_HEAP_IOCTL_ALLOC): (errno.EINVAL, errno.ENOMEM, errno.EFAULT),
+    (hexagon.HANDLE_REMOTECTL, hexagon.REMOTECTL_OPEN): CALL,
+    (hexagon.HANDLE_REMOTECTL, hexagon.REMOTECTL_CLOSE): CALL,
+    (hexagon.HANDLE_LISTENER, hexagon.LISTENER_INIT2): CALL,
+    (hexagon.HANDLE_LISTENER, hexagon.LISTENER_NEXT2): CALL,
+    (hexagon.HANDLE_PROCESS, hexagon.PROCESS_EXIT): CALL,
+    (hexagon.HANDLE_MSGD, 2): CALL,
+    (FIRST_HANDLE, ECHO.methods["echo"].number): CALL,
+    (FIRST_HANDLE, ECHO.methods["transform_mapped"].number): CALL,
+    (FIRST_HANDLE, ECHO.methods["sum"].number): CALL,
+    (FIRST_HANDLE, ECHO.methods["checksum"].number): CALL,
+    (FIRST_HANDLE, ECHO.methods["log"].number): CALL,
+}  # fmt: skip
+ATTACH: dict[Kind, tuple[int, ...]] = {
+    int(abi.FASTRPC_IOCTL_INIT_ATTACH): MESSAGE,
+    int(abi.FASTRPC_IOCTL_INIT_ATTACH_SNS): MESSAGE,
+}
+NEXT2 = (hexagon.HANDLE_LISTENER, hexagon.LISTENER_NEXT2)
+EXIT = (hexagon.HANDLE_PROCESS, hexagon.PROCESS_EXIT)
+
+
+def counts(what: Callable[[Any, Path], None], folder: Path) -> dict[Kind, int]:
+    kernel, dsp = machine()
+    watched = Failing(kernel, "nothing", 0)
+    with nothing_left(dsp):
+        what(watched, folder)
+    return watched.seen
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "data").write_bytes(bytes([1, 2, 3, 4]))
+    return folder
+
+
+def test_the_sweep_names_every_request(folder: Path) -> None:
+    unnamed = {"close", "munmap", "dup"}
+    assert counts(everything, folder).keys() - unnamed == REQUESTS.keys()
+    assert counts(attached, folder).keys() - unnamed == ATTACH.keys() | {NODE}
+
+
+def expected(kind: Kind, code: int, after: int) -> type[BaseException] | None:
+    """What a failure is raised as; None when it is dealt with."""
+    invoke = isinstance(kind, tuple)
+    if kind in (EXIT, NEXT2):
+        return None
+    if kind == NODE and code in (errno.ENOENT, errno.EACCES):
+        return None
+    if kind == abi.FASTRPC_IOCTL_GET_DSP_INFO and code in (errno.EOPNOTSUPP, errno.EPERM):
+        return None
+    if invoke and code == errno.EPERM:
+        return HexagonError
+    classes = {
+        errno.EPIPE: DeviceLost,
+        errno.ETIMEDOUT: WaitTimeout,
+        errno.EBUSY: DeviceBusy,
+    }
+    return classes.get(code, OSError if kind in ("mmap", "fcntl") else NpuError)
+
+
+@pytest.mark.parametrize(
+    "kind", [*REQUESTS, *ATTACH], ids=lambda kind: hex(kind) if isinstance(kind, int) else str(kind)
+)
+def test_a_failure_is_told_and_leaves_nothing(kind: Kind, folder: Path) -> None:
+    what, codes = (attached, ATTACH[kind]) if kind in ATTACH else (everything, REQUESTS[kind])
+    # The listener asks as often as the DSP calls; its first two questions show all there is.
+    times = 2 if kind == NEXT2 else counts(what, folder)[kind]
+    for after in range(times):
+        for code in codes:
+            kernel, dsp = machine()
+            with nothing_left(dsp):
+                failing = Failing(kernel, kind, code, after)
+                error: BaseException | None = None
+                try:
+                    what(failing, folder)
+                except (NpuError, OSError) as caught:
+                    error = caught.with_traceback(None)
+                wanted = expected(kind, code, after)
+                if kind == NEXT2:
+                    # Asked again; or the DSP was told of the failure, and its call fails.
+                    lasting = code in (errno.EPERM, errno.EPIPE)
+                    assert error is None or (lasting and isinstance(error, NpuError)), error
+                elif wanted is None:
+                    assert error is None, (after, code, error)
+                else:
+                    assert isinstance(error, wanted), (after, errno.errorcode[code], error)
+                    if not isinstance(error, HexagonError):
+                        assert error.errno == code
+                error = None
+
+
+def test_a_listener_that_the_driver_keeps_refusing_ends_its_process(folder: Path) -> None:
+    class Refusing(Failing):
+        def _pass(self, name: str, *arguments: Any) -> Any:
+            if kind_of(name, arguments) == NEXT2:
+                return -1, errno.ENOSPC
+            return super()._pass(name, *arguments)
+
+    kernel, dsp = machine()
+    with (
+        nothing_left(dsp),
+        FastRpcDevice.open(kernel=Refusing(kernel, "nothing", 0)) as device,
+    ):
+        device.start(SHELL, host=Host([folder]))
+        echo = ECHO.open(device)
+        with pytest.raises(HexagonError, match="AEE_EBADSTATE"):
+            echo.checksum("data")
