@@ -594,7 +594,6 @@ def test_a_crash_ends_the_session(device: FastRpcDevice) -> None:
                 call()
         assert device.lost
         assert not device.running
-        echo._closed = True
     device.close()
     with FastRpcDevice.open(kernel=sim) as fresh:
         fresh.start(SHELL)

@@ -24,7 +24,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from npukit.abi.aee import code_of
 from npukit.devices.fastrpc import FastRpcDevice
+from npukit.devices.fastrpc_errors import HexagonError
+from npukit.ioctl import DeviceLost
 
 SCALARS = {
     "int8": "b", "uint8": "B", "octet": "B", "byte": "B", "char": "B", "boolean": "B",
@@ -152,10 +155,17 @@ class Module:
         return results[0] if len(results) == 1 else results
 
     def close(self) -> None:
-        """Unload the module. Idempotent."""
-        if not self._closed:
-            self._closed = True
+        """Unload the module. Idempotent; nothing to do when its process is gone."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
             self.device.close_module(self.handle)
+        except DeviceLost:
+            pass
+        except HexagonError as error:
+            if error.code != code_of("EBADSTATE"):
+                raise
 
     def __enter__(self) -> Self:
         return self
