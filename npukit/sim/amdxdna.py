@@ -174,6 +174,11 @@ class DevBo:
     def bytes(self) -> npt.NDArray[np.uint8]:
         return self.file.heap_view(self.device_address, self.size)
 
+    @property
+    def export(self) -> None:
+        """Asked for when it is to become a dma-buf, which it cannot."""
+        raise Errno(errno.EOPNOTSUPP)
+
     def get(self) -> None:
         self._users += 1
 
@@ -400,11 +405,6 @@ class XdnaFile(DrmFileSim):
         if arg.direction == abi.SYNC_DIRECT_FROM_DEVICE:
             # It goes on to look for a debug buffer, which an ordinary one is not.
             raise Errno(errno.EINVAL)
-
-    def prime_handle_to_fd(self, caller: Caller, arg: Any) -> None:
-        if isinstance(self.handles.get(arg.handle), DevBo):
-            raise Errno(errno.EOPNOTSUPP)
-        super().prime_handle_to_fd(caller, arg)
 
     # Contexts.
 
