@@ -83,7 +83,11 @@ def open(  # noqa: A001
 
 
 def _open(path: str, kernel: Kernel | None) -> Device:
-    from npukit.devices import open_device
-    from npukit.programs.rk3588.explain import explain_timeout
+    from npukit.devices import RknpuDevice, open_device
 
-    return open_device(path, kernel, explainer=explain_timeout)
+    device = open_device(path, kernel)
+    if isinstance(device, RknpuDevice):
+        from npukit.programs.rk3588.explain import explain_timeout
+
+        device.explainer = explain_timeout
+    return device

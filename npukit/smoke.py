@@ -16,9 +16,14 @@ import numpy as np
 import npukit
 from npukit import digits
 from npukit.devices import Device, RknpuDevice
-from npukit.ioctl import NoDevice, NpuError
+from npukit.devices.amdxdna import AmdxdnaDevice
+from npukit.devices.drm import DrmDevice
+from npukit.devices.fastrpc import FastRpcDevice
+from npukit.ioctl import NpuError
 from npukit.programs.rk3588.launch import Rk3588Device
 from npukit.programs.rk3588.matmul import matmul
+
+Check = Callable[[Any], tuple[bool, str]]
 
 DEFAULT_DEVICE = "sim:rknpu"
 BUFFER_BYTES = 1 << 20
@@ -36,17 +41,14 @@ class Step:
     detail: str
 
 
-def choose(path: str | None = None) -> tuple[Device, str]:
-    """The device named, the first NPU, or a simulated one; and a line that says which."""
+def choose(path: str | None = None) -> tuple[str, str]:
+    """What to open: the device named, the first NPU, or a simulated one; and a line about it."""
     if path is not None:
-        return npukit.open(path), f"using {path}"
-    try:
-        device = npukit.open()
-    except NoDevice:
-        return npukit.open(
-            DEFAULT_DEVICE
-        ), f"no NPU found: using the simulated RK3588 ({DEFAULT_DEVICE})"
-    return device, f"using {device.path} ({device.driver})"
+        return path, f"using {path}"
+    found = next((node for node in npukit.discover() if node.drivable), None)
+    if found is None:
+        return DEFAULT_DEVICE, f"no NPU found: using a simulated RK3588 ({DEFAULT_DEVICE})"
+    return found.path, f"using {found.path} ({found.description})"
 
 
 def run(path: str | None = None) -> Iterator[str | Step]:
@@ -56,18 +58,11 @@ def run(path: str | None = None) -> Iterator[str | Step]:
     device cannot be opened.
     """
     start = time.perf_counter()
-    device, line = choose(path)
+    path, line = choose(path)
     yield line
-    with device:
-        assert isinstance(device, Rk3588Device)
+    with npukit.open(path) as device:
         yield Step("open and identify", True, time.perf_counter() - start, _identity(device))
-        steps: list[tuple[str, Callable[[Any], tuple[bool, str]]]] = [
-            ("allocate, map, write, sync, read back", _memory),
-            ("int8 matmul", _int8),
-            ("fp16 matmul", _fp16),
-            ("classify handwritten digits", _digits),
-        ]
-        for name, check in steps:
+        for name, check in _steps(device, path.startswith("sim:")):
             start = time.perf_counter()
             try:
                 passed, detail = check(device)
@@ -78,14 +73,49 @@ def run(path: str | None = None) -> Iterator[str | Step]:
                 return
 
 
-def _identity(device: Rk3588Device) -> str:
+def _identity(device: Device) -> str:
     if isinstance(device, RknpuDevice):
         version = ".".join(map(str, device.driver_version))
         return f"rknpu {version}, hardware {device.hardware_version:#x}, {device.path}"
-    return f"{device.version.description}, {device.path}"
+    if isinstance(device, DrmDevice):
+        return f"{device.version.description}, {device.path}"
+    return f"{device.driver}, {device.path}"
 
 
-def _memory(device: Rk3588Device) -> tuple[bool, str]:
+def _steps(device: Device, simulated: bool) -> list[tuple[str, Check]]:
+    """What this device is asked to do, in order."""
+    memory: tuple[str, Check] = ("allocate, map, write, sync, read back", _memory)
+    if isinstance(device, Rk3588Device):
+        return [
+            memory,
+            ("int8 matmul", _int8),
+            ("fp16 matmul", _fp16),
+            ("classify handwritten digits", _digits),
+        ]
+    if isinstance(device, AmdxdnaDevice):
+        from npukit.programs.xdna import smoke as xdna
+
+        # What compute tiles do is modelled, not compiled: the designs exist in the simulator only.
+        return [memory, *(xdna.steps(device) if simulated else ())]
+    if isinstance(device, FastRpcDevice):
+        return _fastrpc_steps(device, simulated)
+    raise TypeError(f"no steps for {device!r}")
+
+
+def _fastrpc_steps(device: FastRpcDevice, simulated: bool) -> list[tuple[str, Check]]:
+    from npukit.programs.hexagon import smoke as hexagon
+
+    shell = None
+    if simulated:
+        from npukit.sim import cdsp
+
+        shell = cdsp.SHELL
+    images = digits.load().images
+    expected = digits.network().logits(images, digits.numpy_matmul)
+    return list(hexagon.steps(device, shell, images, expected))
+
+
+def _memory(device: Rk3588Device | AmdxdnaDevice) -> tuple[bool, str]:
     pattern = np.random.default_rng(0).integers(0, 256, BUFFER_BYTES, np.uint8)
     with device.alloc(BUFFER_BYTES) as buffer:
         with buffer.access("w") as memory:

@@ -441,7 +441,6 @@ class AmdxdnaDevice(DrmDevice):
         kernel: Kernel | None = None,
         *,
         heap_size: int = HEAP_CHUNK,
-        explainer: object = None,
     ) -> None:
         if heap_size <= 0 or heap_size % HEAP_CHUNK:
             raise ValueError(f"a heap of {heap_size} bytes: it is a multiple of {HEAP_CHUNK}")
@@ -453,8 +452,6 @@ class AmdxdnaDevice(DrmDevice):
         """Those above, so that they are found again."""
         super().__init__(kernel or LinuxKernel(), path)
         self.quirks = Quirks.of((self.version.major, self.version.minor))
-        # Nobody calls it: a failed packet carries its own account.
-        self.explainer = explainer
         try:
             self.metadata = self._info(
                 abi.DRM_AMDXDNA_QUERY_AIE_METADATA, abi.amdxdna_drm_query_aie_metadata

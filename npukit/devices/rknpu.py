@@ -110,17 +110,16 @@ class RknpuResult:
 class RknpuDevice(Device):
     """An open rknpu node, DRM (/dev/dri/*) or misc (/dev/rknpu).
 
-    ``explainer`` is asked for words when a job times out.
+    ``explainer``, where it is set, is asked for words when a job times out.
     """
 
     driver: ClassVar[str] = "rknpu"
     core_count = 3
 
-    def __init__(
-        self, path: str, kernel: Kernel | None = None, *, explainer: Explainer | None = None
-    ) -> None:
+    explainer: Explainer | None = None
+
+    def __init__(self, path: str, kernel: Kernel | None = None) -> None:
         super().__init__(kernel or LinuxKernel(), path)
-        self.explainer = explainer
         self.misc = False
         self.version: DrmVersion | None = None
         try:

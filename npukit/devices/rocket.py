@@ -84,12 +84,8 @@ class RocketDevice(DrmDevice):
     core_count = 3
     """Cores of an RK3588. One open file uses one at a time: the driver moves it when it is idle."""
 
-    def __init__(
-        self, path: str, kernel: Kernel | None = None, *, explainer: object = None
-    ) -> None:
+    def __init__(self, path: str, kernel: Kernel | None = None) -> None:
         super().__init__(kernel or LinuxKernel(), path)
-        # Nobody calls it: rocket reports no timeout that could be explained.
-        self.explainer = explainer
 
     def explain(self, request: Ioctl, code: int) -> str | None:
         return {

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import errno
 import functools
+import importlib
 import os
 import threading
 import time
@@ -19,28 +20,32 @@ from npukit import _fast
 from npukit.ioctl import LinuxKernel, ProgramError
 from npukit.ioctl.kernel import Argument
 
-from .amdxdna import XdnaNpu1Sim, XdnaSim
 from .core import Caller, Errno, LocalCaller, SimDevice, SimFile, map_pieces
-from .dma_buf import DmaHeapSim, UdmabufSim
-from .fastrpc import FastRpcSim
-from .rknpu import RknpuMiscSim, RknpuSim
-from .rocket import RocketSim
-from .wrapfd import WrapfdSim
 
-DEVICES: dict[str, Callable[[SimKernel, int], SimDevice]] = {
-    "rknpu": lambda kernel, n: RknpuSim(
-        kernel, (f"/dev/dri/card{n + 1}", f"/dev/dri/renderD{n + 129}")
+DEVICES: dict[str, tuple[str, str, Callable[[int], Any]]] = {
+    "rknpu": (
+        "rknpu",
+        "RknpuSim",
+        lambda n: (f"/dev/dri/card{n + 1}", f"/dev/dri/renderD{n + 129}"),
     ),
-    "rknpu-misc": lambda kernel, n: RknpuMiscSim(kernel, ("/dev/rknpu",)),
-    "rocket": lambda kernel, n: RocketSim(kernel, (f"/dev/accel/accel{n}",)),
-    "amdxdna": lambda kernel, n: XdnaSim(kernel, (f"/dev/accel/accel{n}",)),
-    "amdxdna-npu1": lambda kernel, n: XdnaNpu1Sim(kernel, (f"/dev/accel/accel{n}",)),
-    "dma_heap": lambda kernel, n: DmaHeapSim(kernel, ("/dev/dma_heap/system",)),
-    "udmabuf": lambda kernel, n: UdmabufSim(kernel, ("/dev/udmabuf",)),
-    "wrapfd": lambda kernel, n: WrapfdSim(kernel, ("/dev/wrapfd",)),
-    "fastrpc-cdsp": lambda kernel, n: FastRpcSim(kernel, f"cdsp{n or ''}"),
+    "rknpu-misc": ("rknpu", "RknpuMiscSim", lambda n: ("/dev/rknpu",)),
+    "rocket": ("rocket", "RocketSim", lambda n: (f"/dev/accel/accel{n}",)),
+    "amdxdna": ("amdxdna", "XdnaSim", lambda n: (f"/dev/accel/accel{n}",)),
+    "amdxdna-npu1": ("amdxdna", "XdnaNpu1Sim", lambda n: (f"/dev/accel/accel{n}",)),
+    "dma_heap": ("dma_buf", "DmaHeapSim", lambda n: ("/dev/dma_heap/system",)),
+    "udmabuf": ("dma_buf", "UdmabufSim", lambda n: ("/dev/udmabuf",)),
+    "wrapfd": ("wrapfd", "WrapfdSim", lambda n: ("/dev/wrapfd",)),
+    "fastrpc-cdsp": ("fastrpc", "FastRpcSim", lambda n: f"cdsp{n or ''}"),
 }
-"""Name of a simulated device -> what makes it, given the kernel and its number among its kind."""
+"""Name of a simulated device -> module and class here, and what the class is given, besides the
+kernel, for the n-th of its kind. A machine loads only the drivers that it has."""
+
+
+def _make(kernel: SimKernel, name: str, number: int) -> SimDevice:
+    module, cls, arguments = DEVICES[name]
+    make = getattr(importlib.import_module(f"{__package__}.{module}"), cls)
+    device: SimDevice = make(kernel, arguments(number))
+    return device
 
 
 class SimKernel:
@@ -78,7 +83,7 @@ class SimKernel:
         self.devices: list[SimDevice] = []
         for name in devices:
             number = sum(device.name == name for device in self.devices)
-            self.devices.append(DEVICES[name](self, number))
+            self.devices.append(_make(self, name, number))
 
     def path(self, name: str) -> str:
         """The node of the first simulated device called ``name``; KeyError when there is none."""

@@ -112,9 +112,13 @@ def test_regcmd_says_what_is_wrong(tmp_path: Path) -> None:
 def test_devices(tmp_path: Path) -> None:
     assert "no NPU found" in run("devices", "--root", str(tmp_path))
     assert json.loads(run("devices", "--json", "--root", str(tmp_path))) == []
-    (tmp_path / "sys/class/misc/fastrpc-cdsp").mkdir(parents=True)
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/fastrpc-cdsp").write_text("")
+    driver = tmp_path / "sys/bus/pci/drivers/habanalabs"
+    driver.mkdir(parents=True)
+    node = tmp_path / "sys/class/accel/accel0/device"
+    node.mkdir(parents=True)
+    (node / "driver").symlink_to(driver)
+    (tmp_path / "dev/accel").mkdir(parents=True)
+    (tmp_path / "dev/accel/accel0").write_text("")
     (row,) = json.loads(run("devices", "--json", "--root", str(tmp_path)))
-    assert (row["driver"], row["drivable"]) == ("fastrpc", False)
+    assert (row["driver"], row["drivable"]) == ("habanalabs", False)
     assert "cannot drive it yet" in run("devices", "--root", str(tmp_path))

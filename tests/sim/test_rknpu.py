@@ -425,7 +425,8 @@ def test_the_misc_device_looks_at_the_number_only() -> None:
 @pytest.fixture
 def device() -> Iterator[RknpuDevice]:
     with no_leak():
-        with RknpuDevice(CARD, SimKernel(["rknpu"]), explainer=explain_timeout) as device:
+        with RknpuDevice(CARD, SimKernel(["rknpu"])) as device:
+            device.explainer = explain_timeout
             yield device
         HELD.clear()
         del device
