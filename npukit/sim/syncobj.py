@@ -40,12 +40,18 @@ class Syncobj:
         self.points: list[tuple[int, Fence]] = []
         """(number, fence) in order; a binary object has one point, of number 0."""
         self.timeline = False
+        self.watchers: list[Callable[[], bool]] = []
+        """Asked after each change, until they say that they have seen what they wait for."""
+
+    def _changed(self) -> None:
+        self.watchers = [watcher for watcher in self.watchers if not watcher()]
+        self.kernel.changed.notify_all()
 
     def replace(self, fence: Fence | None) -> None:
         """Make it binary, with this fence."""
         self.timeline = False
         self.points = [] if fence is None else [(0, fence)]
-        self.kernel.changed.notify_all()
+        self._changed()
 
     def add_point(self, number: int, fence: Fence) -> None:
         """A further point; a number that is not above the last takes the last's place in order."""
@@ -57,7 +63,7 @@ class Syncobj:
             del self.points[0]
         last = self.points[-1][0] if self.points else 0
         self.points.append((max(number, last), fence))
-        self.kernel.changed.notify_all()
+        self._changed()
 
     def find(self, number: int) -> list[Fence] | None:
         """The fences behind a point: its own and all before. None when it does not exist yet."""
@@ -276,19 +282,35 @@ def eventfd(file: Any, caller: Caller, arg: abi.drm_syncobj_eventfd) -> None:
     if arg.flags & ~available or arg.pad:
         raise Errno(errno.EINVAL)
     syncobj = _find(file, arg.handle)
-    fences = syncobj.find(arg.point)
-    event = caller.take(arg.fd)
-    if fences is None:
-        # It would be told once the point comes; nobody who uses this model needs that.
-        os.close(event)
-        raise Errno(errno.EOPNOTSUPP)
-    whole = _signalled(file.kernel) if arg.flags & available else _all_of(file.kernel, fences)
+    point, kernel = arg.point, file.kernel
+    event = _Event(caller.take(arg.fd))
 
-    def tell() -> None:
-        os.eventfd_write(event, 1)
-        os.close(event)
+    def look() -> bool:
+        fences = syncobj.find(point)
+        if fences is None:
+            return False
+        fence = _signalled(kernel) if arg.flags & available else _all_of(kernel, fences)
+        fence.then(event.tell)
+        return True
 
-    whole.then(tell)
+    if not look():
+        syncobj.watchers.append(look)
+
+
+class _Event:
+    """An eventfd of our own, closed once it was told, or with the last who knows of it."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def tell(self) -> None:
+        os.eventfd_write(self.fd, 1)
+        self.__del__()
+
+    def __del__(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 def reset(file: Any, caller: Caller, arg: abi.drm_syncobj_array) -> None:
