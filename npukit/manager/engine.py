@@ -125,7 +125,7 @@ class Engine:
         self._ranking = Ranking()
         self._charged = Ledger({})
         self._turned: set[Claim] = set()  # in or out of the ideal set since they were last told
-        self._copies: dict[tuple[str, Any], Copy] = {}
+        self._copies: dict[str, Copy] = {}
         self._warm: OrderedDict[Copy, None] = OrderedDict()  # idle, the longest idle first
         self._shared = 0  # copies that several live requests share
         self._arrivals = count(1)
@@ -193,9 +193,9 @@ class Engine:
     ) -> list[Callback]:
         """Ask whether a model may be loaded; one can_load callback answers, others may follow.
 
-        Requests with the same ``content`` hash and size share one copy, which is charged once and
-        stays in memory, idle, after the last of them until its room is needed. The hash must be the
-        service's own finding: a client that could state it freely could ride on another's charge.
+        Requests with the same ``content`` hash, which must be of one size, share one copy. It is
+        charged once and stays in memory, idle, after the last of them until its room is needed. The
+        hash must be the service's own finding, or a client could ride on another's charge.
         """
         return self._ask(connection, [LoadRequest(request_id, size, model_priority, content)])
 
@@ -218,8 +218,14 @@ class Engine:
             )
         if not wanted:
             raise EngineError(Code.INVALID_ARGUMENT, "a gang needs a member")
+        sizes: dict[str, Size] = {}
         for request in wanted:
             check_size(request.size)
+            if request.content is not None:
+                copy = self._copies.get(request.content)
+                size = request.size if copy is None else copy.size
+                if sizes.setdefault(request.content, size) != request.size:
+                    raise EngineError(Code.INVALID_ARGUMENT, f"{request.content} is of size {size}")
         now = self._clock()
         members = []
         background = True
@@ -233,6 +239,11 @@ class Engine:
         claim.weight = self._weigh(claim)
         others = f" and {len(wanted) - 1} more" if len(wanted) > 1 else ""
         self._cause = f"{connection} asked to load {wanted[0].request_id}{others}"
+        roomy = self._by_weight and self._ranking.taken + claim.weight <= self._limit
+        if roomy and self.health is Health.OK:
+            # It is in and pushes nobody out, wherever it stands: spare the ranking to find out.
+            claim.taken = True
+            self._turned.add(claim)
         self._ranking.add(claim, client.principal.seat)
         return self._evaluate(claim)
 
@@ -347,11 +358,13 @@ class Engine:
     def cap_budget(self, limits: MaxBudget | None, why: str = "") -> list[Callback]:
         """Hold the policy's limits below ``limits`` (memory pressure, heat) until called with None.
 
-        A number caps a budget that has a single dimension. Who no longer fits is asked to unload.
+        Who no longer fits is asked to unload. A number caps a budget of one dimension, and does
+        nothing to one of several that a later set_policy brings.
         """
         amounts = limits.values() if isinstance(limits, Mapping) else [limits or 0]
-        if any(not isinstance(n, int) or n < 0 for n in amounts):
-            raise EngineError(Code.INVALID_ARGUMENT, f"{limits!r} is no budget")
+        several = isinstance(limits, int) and len(self._limits) > 1
+        if several or any(not isinstance(n, int) or n < 0 for n in amounts):
+            raise EngineError(Code.INVALID_ARGUMENT, f"{limits!r} is no cap of {self._limits}")
         self._cap = limits
         self._cause = why or ("the cap was lifted" if limits is None else f"capped at {limits}")
         self._apply_limits()
@@ -516,8 +529,7 @@ class Engine:
     def _copy(self, content: str | None, size: Size) -> Copy | None:
         if content is None:
             return None
-        key = _copy_key(content, size)
-        copy = self._copies.setdefault(key, Copy(content, size))
+        copy = self._copies.setdefault(content, Copy(content, size))
         copy.live += 1
         self._shared += copy.live == 2
         return copy
@@ -618,19 +630,10 @@ class Engine:
         Room is given strictly in rank order: who goes first keeps what has come free for it, or
         small requests could hold up a large one for as long as they kept coming.
         """
-        granted: list[Claim] = []
-        reserved: list[Claim] = []
-        for claim in self._ranking.waiting():
-            if self._charged.shortage(claim.requests) is None:
-                granted.append(claim)
-                claim.granted = True
-            elif self._by_weight:
-                break
-            else:
-                reserved.append(claim)
+        granted = list(self._grantable())
+        for claim in granted:
+            claim.granted = True
             self._charged.add(claim.requests)
-        for claim in reserved:
-            self._charged.remove(claim.requests)
         news = granted + [
             claim
             for claim in turned
@@ -646,6 +649,24 @@ class Engine:
         for claim in granted:
             self._ranking.update(claim)
         return (self._evict(everything=not self._limits) if self._warm else []) + callbacks
+
+    def _grantable(self) -> Iterator[Claim]:
+        """Those of the ideal set that wait and find room beside all who wait before them."""
+        if self._by_weight:
+            room = self._limit - self._charged.used.get(self._dimension, 0)
+            for claim in self._ranking.waiting():
+                if claim.weight > max(room, 0):
+                    return  # those after it would find less
+                room -= claim.weight
+                yield claim
+            return
+        waiting = list(self._ranking.waiting())
+        for claim in waiting:
+            if self._charged.shortage(claim.requests) is None:
+                yield claim
+            self._charged.add(claim.requests)
+        for claim in waiting:
+            self._charged.remove(claim.requests)
 
     def _equals_wait(self, principal: Principal) -> bool:
         return any(
@@ -714,7 +735,7 @@ class Engine:
             else:
                 copy.loaded = False
         if not copy.live and copy not in self._warm:
-            del self._copies[_copy_key(copy.content, copy.size)]
+            del self._copies[copy.content]
 
     def _evict(self, everything: bool = False) -> list[Callback]:
         """Free idle copies, the longest idle first, until the rest fits beside what is charged."""
@@ -729,7 +750,7 @@ class Engine:
             copy.loaded = False
             used.subtract(copy.demand)
             if not copy.live:
-                del self._copies[_copy_key(copy.content, copy.size)]
+                del self._copies[copy.content]
             callbacks.append(Callback(MANAGER, CallbackKind.EVICT, copy.content, None, self._cause))
         return callbacks
 
@@ -818,10 +839,6 @@ class Engine:
             self._timers = [timer for timer in self._timers if timer[3].due == timer[0]]
             heapify(self._timers)
             self._timers_bound = 64 + 2 * len(self._timers)
-
-
-def _copy_key(content: str, size: Size) -> tuple[str, Any]:
-    return content, tuple(sorted(size.items())) if isinstance(size, Mapping) else size
 
 
 def _rank(claim: Claim) -> tuple[Any, Any]:

@@ -147,6 +147,11 @@ class Ranking:
         for seat in self._seats:
             yield from seat.claims
 
+    @property
+    def taken(self) -> int:
+        """The weight of all claims that are in."""
+        return self._seats.root.total
+
     def waiting(self) -> Iterator[Claim]:
         """The claims that are in but not granted yet, in order."""
         for seat in self._seats.those_waiting():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from functools import cache
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -52,11 +53,13 @@ def check_size(size: Size) -> None:
         raise EngineError(Code.INVALID_ARGUMENT, f"{size!r} is no model size")
 
 
+@cache
 def is_bytes(dimension: str) -> bool:
     """Whether ``dimension`` is a memory domain."""
     return dimension not in (WEIGHT, MODELS) and is_of_copy(dimension)
 
 
+@cache
 def is_of_copy(dimension: str) -> bool:
     """Whether a copy that several requests share takes ``dimension`` once, and not each of them."""
     return dimension != CONTEXTS and not dimension.endswith(PER_PROCESS)

@@ -49,7 +49,8 @@ class Reference:
         self.stamps = {}
         self.requests = {}
         self.ranked = []
-        self.warm = {}  # key of an idle copy: its demand; oldest first
+        self.warm = {}  # idle content: its demand; oldest first
+        self.warm_sizes = {}
         self.loaded_copies = set()
         self.options = {"unload_timeout": 0, "load_timeout": 0, "min_residency": 0}
         self.arrivals, self.turns = count(1), count(1)
@@ -88,6 +89,10 @@ class Reference:
         live = any((connection, number) in self.requests for number in numbers)
         if live or len(set(numbers)) < len(numbers):
             return [f"{connection}.error(DUPLICATE_REQUEST)"]
+        sizes = {r.content: r.size for r in self.requests.values()} | dict(self.warm_sizes)
+        for _, size, _, content in wanted:
+            if content is not None and sizes.setdefault(content, size) != size:
+                return [f"{connection}.error(INVALID_ARGUMENT)"]
         background = all(r.model_priority is ModelPriority.BACKGROUND for r in wanted)
         claim = Claim(self.connections[connection], background, next(self.arrivals))
         for number, size, _, content in wanted:
@@ -107,7 +112,7 @@ class Reference:
         if request.state == "PENDING_LOAD":
             self.enter(request, "LOADED")
             if request.content is not None:
-                self.loaded_copies.add(copy_of(request))
+                self.loaded_copies.add(request.content)
         return []
 
     def notify_model_unloaded(self, connection, number):
@@ -156,11 +161,14 @@ class Reference:
             return ["caller.error(INVALID_ARGUMENT)"]
         for request in self.requests.values():
             self.measure(request)
-        for content, size in self.warm:
-            self.warm[content, size] = self.shared(size)
+        for content, size in self.warm_sizes.items():
+            if content in self.warm:
+                self.warm[content] = self.shared(size)
         return self.evaluate()
 
     def cap_budget(self, limits):
+        if isinstance(limits, int) and len(self.policy.limits) > 1:
+            return ["caller.error(INVALID_ARGUMENT)"]
         self.cap = limits
         return self.evaluate()
 
@@ -213,7 +221,6 @@ class Reference:
                 request.demand[name] = n
 
     def shared(self, size):
-        size = dict(size) if isinstance(size, tuple) else size
         return {
             name: n
             for name, n in self.policy.demand(size).items()
@@ -289,7 +296,8 @@ class Reference:
                 if claim in granted:
                     self.enter(request, "PENDING_LOAD")
                     if request.content is not None:
-                        self.warm.pop(copy_of(request), None)
+                        self.warm.pop(request.content, None)
+                        self.warm_sizes.pop(request.content, None)
                     callbacks.append(f"{request.connection}.can_load({request.id},CAN_LOAD_NOW)")
                 elif request.state == "NOT_PRIORITIZED":
                     self.enter(request, "WAIT_FOR_UNLOAD")
@@ -311,9 +319,9 @@ class Reference:
             if not everything and all(n <= room.limits.get(d, inf) for d, n in room.used.items()):
                 break
             key = next(iter(self.warm))
-            del self.warm[key]
+            del self.warm[key], self.warm_sizes[key]
             self.loaded_copies.discard(key)
-            callbacks.append(f"manager.evict({key[0]})")
+            callbacks.append(f"manager.evict({key})")
         return callbacks
 
     # ---- one request --------------------------------------------------------------------------
@@ -339,14 +347,12 @@ class Reference:
             self.ranked.remove(claim)
         if request.content is None:
             return
-        key = copy_of(request)
-        held = any(
-            r.content is not None and copy_of(r) == key and r.state in CHARGED
-            for r in self.requests.values()
-        )
+        key = request.content
+        held = any(r.content == key and r.state in CHARGED for r in self.requests.values())
         if key in self.loaded_copies and not held and key not in self.warm:
             if intact and self.policy.limits:
                 self.warm[key] = self.shared(request.size)
+                self.warm_sizes[key] = request.size
             else:
                 self.loaded_copies.discard(key)
 
@@ -381,7 +387,7 @@ class Room:
             for key, n in request.demand.items():
                 need[key] = need.get(key, 0) + n
             if request.content is not None:
-                copy = copy_of(request)
+                copy = request.content
                 if copy not in self.copies and copy not in copies:
                     copies.add(copy)
                     for key, n in request.shared.items():
@@ -396,8 +402,3 @@ class Room:
                 self.used[key] += n
             self.copies |= copies
         return fits
-
-
-def copy_of(request):
-    size = tuple(sorted(request.size.items())) if isinstance(request.size, dict) else request.size
-    return request.content, size

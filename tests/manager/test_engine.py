@@ -246,10 +246,16 @@ CASES = {
         ("req", ["C", 1, "L"], can(("C", 1, "NO"))),
         ("die", ["B"], [leave("A", 1), *can(("C", 1, "WAIT"))]),
     ],
-    "another size is another copy": [
+    "a copy has one size": [
         budget(4),
-        *load("A", 1, "L", "N", "llm"),
-        ("req", ["B", 1, "S", "N", "llm"], can(("B", 1, "NO"))),
+        *load("A", 1, "S", "N", "llm"),
+        ("req", ["B", 1, "M", "N", "llm"], ["B.error(INVALID_ARGUMENT)"]),
+        ("unloaded", ["A", 1], [done("A", 1)]),
+        ("req", ["B", 1, "M", "N", "llm"], ["B.error(INVALID_ARGUMENT)"]),
+        ("cap", [0], ["manager.evict(llm)"]),
+        ("cap", [None], []),
+        ("gang", ["B", [[1, "S", "N", "x"], [2, "M", "N", "x"]]], ["B.error(INVALID_ARGUMENT)"]),
+        ("req", ["B", 1, "M", "N", "llm"], can(("B", 1, "NOW"))),
     ],
     "an idle copy stays until its room is needed, the longest idle first": [
         budget(4),
@@ -495,6 +501,8 @@ def test_refused_calls_change_nothing(engine):
     refused(Code.INVALID_ARGUMENT, "set_policy", "budget", {"dram": 0})
     refused(Code.INVALID_ARGUMENT, "set_policy", "budget", 4, {"XL": 8})
     refused(Code.INVALID_ARGUMENT, "cap_budget", -1)
+    engine.set_policy("budget", {"dram": 1, "sram": 1})
+    refused(Code.INVALID_ARGUMENT, "cap_budget", 1)
     refused(Code.INVALID_ARGUMENT, "set_option", "min_residency", -1)
 
 

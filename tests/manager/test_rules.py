@@ -71,8 +71,7 @@ class Lockstep(RuleBasedStateMachine):
         self.live = [(r["connection"], r["id"]) for r in self.engine.info()["requests"]]
         states = {key: self.engine.state(*key) for key in self.live}
         assert states == {key: r.state for key, r in self.reference.requests.items()}
-        warm = [content for content, _ in self.reference.warm]
-        assert self.engine.info()["warm"] == warm
+        assert self.engine.info()["warm"] == list(self.reference.warm)
 
     @rule(principal=st.sampled_from(PRINCIPALS))
     def connect(self, principal):
@@ -95,6 +94,9 @@ class Lockstep(RuleBasedStateMachine):
             NUMBERS, SIZES[self.kind], st.sampled_from(ModelPriority), self.contents
         )
         requests = [data.draw(request) for _ in range(members)]
+        sizes = {r.content: r.size for r in self.reference.requests.values()}
+        if data.draw(st.booleans()):  # the right size, lest sharing be rare
+            requests = [(n, sizes.get(c) or size, p, c) for n, size, p, c in requests]
         self.both(connection, "can_load_gang", connection, requests)
 
     @precondition(lambda self: self.live)
@@ -134,7 +136,7 @@ class Lockstep(RuleBasedStateMachine):
 
     @rule(limits=st.sampled_from([None, None, 0, 3, {"dram": 4}]))
     def cap(self, limits):
-        self.both("", "cap_budget", limits)
+        self.both("caller", "cap_budget", limits)
 
     @rule(health=st.sampled_from([Health.OK, Health.OK, Health.LOST, Health.QUARANTINED]))
     def health(self, health):
