@@ -65,7 +65,7 @@ int npukit_seccomp_trap(void)
         PASS,
         LOAD(nr),
         IF_EQUAL(__NR_ioctl, 4, 0),
-        IF_EQUAL(__NR_mmap, 16, 0),
+        IF_EQUAL(__NR_mmap, 18, 0),
         IF_EQUAL(__NR_ftruncate, 1, 0),
         PASS,
         TRAP,
@@ -73,13 +73,15 @@ int npukit_seccomp_trap(void)
         LOAD_LOW(1),
         BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 8),
         BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff),
-        IF_EQUAL('d', 7, 0),  /* DRM */
-        IF_EQUAL('R', 6, 0),  /* FastRPC */
-        IF_EQUAL('H', 5, 0),  /* dma-heap */
-        IF_EQUAL('b', 4, 0),  /* dma-buf */
-        IF_EQUAL('u', 3, 0),  /* udmabuf */
-        IF_EQUAL('r', 2, 0),  /* rknpu */
-        IF_EQUAL('>', 1, 0),  /* sync_file */
+        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 'b', 4, 0),
+        IF_EQUAL('R', 8, 0), /* FastRPC */
+        IF_EQUAL('H', 7, 0), /* dma-heap */
+        IF_EQUAL('>', 6, 0), /* sync_file */
+        PASS,
+        IF_EQUAL('d', 4, 0), /* DRM */
+        IF_EQUAL('b', 3, 0), /* dma-buf */
+        IF_EQUAL('r', 2, 0), /* rknpu */
+        IF_EQUAL('u', 1, 0), /* udmabuf */
         IF_EQUAL(0xBC, 0, 1), /* wrapfd */
         TRAP,
         /* mmap: a file, and offset or flags as those of buffers. */
@@ -210,6 +212,18 @@ int npukit_pidfd_identify(int pidfd, int fd, struct npukit_identity *identity)
     }
     close(copy);
     return error;
+}
+
+int64_t npukit_pidfd_position(int pidfd, int fd)
+{
+    int copy = npukit_pidfd_take(pidfd, fd);
+    if (copy < 0)
+        return copy;
+    int64_t position = lseek(copy, 0, SEEK_CUR);
+    if (position < 0)
+        position = -errno;
+    close(copy);
+    return position;
 }
 
 int npukit_file_lock(int fd, int64_t start)

@@ -54,6 +54,8 @@ int npukit_pidfd(int tid);
 /* A copy of a descriptor of that process. */
 int npukit_pidfd_take(int pidfd, int fd);
 int npukit_pidfd_identify(int pidfd, int fd, struct npukit_identity *identity);
+/* Its position alone, which takes fewer system calls. */
+int64_t npukit_pidfd_position(int pidfd, int fd);
 
 /* A lock on the byte at `start` that belongs to the open file and goes with it. */
 int npukit_file_lock(int fd, int64_t start);

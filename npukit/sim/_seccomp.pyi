@@ -20,6 +20,8 @@ MS_NODEV: int
 SYS_IOCTL: int
 SYS_MMAP: int
 SYS_FTRUNCATE: int
+FIRST_TAG: int
+"""No program comes upon a position this large."""
 
 def trap() -> int:
     """Trap NPU requests of this thread and of all that it starts; the listener's descriptor.
@@ -61,6 +63,9 @@ class Listener:
     """
 
     fd: int
+    tagged: dict[int, SimFile]
+    """Position that belongs to one open file alone, from FIRST_TAG on -> what it stands for."""
+
     receivers: int
     """How many threads receive, or are about to."""
 
@@ -70,9 +75,11 @@ class Listener:
     def over(self) -> bool:
         """No process with the filter is left."""
 
-    def serve(self, handle: Callable[[Call], int | None]) -> bool:
+    def serve(self, handle: Callable[[Call, SimFile | None, int, int], int | None]) -> bool:
         """Receive calls and answer what ``handle`` says: a value, a negative errno, or None to let
-        the kernel do it. ``handle`` must not raise.
+        the kernel do it. ``handle`` must not raise. It gets the call, the file that an ioctl is for
+        where ``tagged`` tells, and the call's second and third argument: of an ioctl the request
+        and the address.
 
         True when another thread receives meanwhile, so that this one can go; False when no process
         is left. Before Linux 6.11 the end is not noticed here.
@@ -97,10 +104,6 @@ class Call:
     def fd(self) -> int:
         """The first argument of ioctl and ftruncate."""
 
-    @property
-    def request(self) -> int: ...
-    @property
-    def address(self) -> int: ...
     @property
     def args(self) -> tuple[int, ...]:
         """The six argument registers, unsigned."""

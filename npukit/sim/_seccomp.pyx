@@ -8,6 +8,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EFAULT, EINTR, EINVAL, ENOENT, ENOMEM, ESRCH, errno
 from libc.stdint cimport int64_t, uint64_t
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.unistd cimport close
 
 from npukit.c_seccomp cimport (
@@ -17,6 +18,7 @@ from npukit.c_seccomp cimport (
     npukit_identity,
     npukit_pidfd,
     npukit_pidfd_identify,
+    npukit_pidfd_position,
     npukit_pidfd_take,
     npukit_seccomp_answer,
     npukit_seccomp_continue,
@@ -91,10 +93,21 @@ SYS_IOCTL = C_IOCTL
 SYS_MMAP = C_MMAP
 SYS_FTRUNCATE = C_FTRUNCATE
 
+FIRST_TAG = 1 << 61
+cdef int64_t FIRST = FIRST_TAG
+
 cdef enum:
     PIDFDS = 256
     # No driver copies more at once: the kernel's own allocator refuses it.
     LARGEST_COPY = 1 << 28
+    # A thread's number comes again only after tens of thousands of others.
+    SURE_SECONDS = 1
+
+
+cdef long _seconds() noexcept:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return now.tv_sec
 
 
 cdef int _check(int result) except -1:
@@ -162,12 +175,14 @@ cdef class Listener:
 
     cdef readonly int fd
     cdef public int receivers
+    cdef readonly dict tagged
     cdef int tids[PIDFDS]
     cdef int pidfds[PIDFDS]
 
     def __init__(self, int fd):
         self.fd = fd
         self.receivers = 0
+        self.tagged = {}
         for slot in range(PIDFDS):
             self.pidfds[slot] = -1
         npukit_seccomp_sync_wake_up(fd)
@@ -199,7 +214,8 @@ cdef class Listener:
             call = Call.__new__(Call)
             call.listener = self
             call.raw = raw
-            answer = handle(call)
+            call.received = _seconds()
+            answer = handle(call, call.find(), <unsigned int>raw.args[1], raw.args[2])
             # That nobody waits for the answer any more is no error.
             if answer is None:
                 npukit_seccomp_continue(self.fd, raw.id)
@@ -250,11 +266,14 @@ def process_of(int tid):
 
 
 @cython.final
+@cython.freelist(8)
+@cython.no_gc
 cdef class Call:
     """A system call of another process that waits for its answer."""
 
     cdef Listener listener
     cdef npukit_call raw
+    cdef long received
 
     @property
     def pid(self):
@@ -269,14 +288,6 @@ cdef class Call:
         return <int>self.raw.args[0]
 
     @property
-    def request(self):
-        return <unsigned int>self.raw.args[1]
-
-    @property
-    def address(self):
-        return self.raw.args[2]
-
-    @property
     def args(self):
         return tuple([self.raw.args[i] for i in range(6)])
 
@@ -287,6 +298,18 @@ cdef class Call:
     @property
     def alive(self):
         return bool(npukit_seccomp_valid(self.listener.fd, self.raw.id))
+
+    cdef object find(self):
+        """What an ioctl is for, where the position of the open file tells."""
+        cdef int64_t position
+        cdef int pidfd
+        if self.raw.nr != C_IOCTL:
+            return None
+        pidfd = self.listener.pidfd(self.raw.pid)
+        if pidfd < 0:
+            return None
+        position = npukit_pidfd_position(pidfd, <int>self.raw.args[0])
+        return self.listener.tagged.get(position) if position >= FIRST else None
 
     def identify(self, int fd):
         cdef npukit_identity identity
@@ -352,9 +375,6 @@ cdef class Call:
         here.iov_len = length
         if process_vm_readv(self.raw.pid, &here, 1, &there, 1, 0) != <ssize_t>length:
             raise Errno(EFAULT)
-        # Else the number may have gone to another process meanwhile.
-        if not npukit_seccomp_valid(self.listener.fd, self.raw.id):
-            raise Errno(EFAULT)
         return data
 
     def copy_to_user(self, address, bytes data):
@@ -367,7 +387,9 @@ cdef class Call:
         here.iov_len = length
         there.iov_base = <void *>start
         there.iov_len = length
-        if not npukit_seccomp_valid(self.listener.fd, self.raw.id):
-            raise Errno(EFAULT)
+        if _seconds() > self.received + SURE_SECONDS:
+            # Else the thread's number may be another's by now.
+            if not npukit_seccomp_valid(self.listener.fd, self.raw.id):
+                raise Errno(EFAULT)
         if process_vm_writev(self.raw.pid, &here, 1, &there, 1, 0) != <ssize_t>length:
             raise Errno(EFAULT)

@@ -32,9 +32,6 @@ from .fence import SyncFileSim
 from .kernel import SimKernel
 from .rknpu import RknpuMiscFile
 
-_FIRST_TAG = 1 << 61
-"""Open files are numbered from here on, by a position and a lock that no program comes upon."""
-
 SWEEP_SECONDS = 0.05
 """How long freed pages may stay before it is asked who still maps them."""
 
@@ -133,7 +130,8 @@ class Door(SimKernel):
         self.listener: Listener | None = None
         self._inodes: dict[tuple[int, int], Inode] = {}
         self._watched: dict[int, Inode] = {}
-        self._next_tag = _FIRST_TAG
+        self._next_tag = _seccomp.FIRST_TAG
+        """Open files are numbered, by a position and a lock that no program comes upon."""
         self._idle = 0
         self._wake = threading.Semaphore(0)
         self._inotify = -1
@@ -191,19 +189,20 @@ class Door(SimKernel):
 
     # ---- One system call.
 
-    def _handle(self, call: Call) -> int | None:
+    def _handle(self, call: Call, file: SimFile | None, request: int, address: int) -> int | None:
         """The answer: a value, a negative errno, or None where the call is none of ours."""
         with self.lock:
             self.current = call
             try:
-                if call.nr != _seccomp.SYS_IOCTL:
-                    return self._map_or_truncate(call)
-                file = self._look(call, call.fd)
                 if file is None:
-                    return None
+                    if call.nr != _seccomp.SYS_IOCTL:
+                        return self._map_or_truncate(call)
+                    file = self._look(call, call.fd)
+                    if file is None:
+                        return None
                 if self.report is not None:
-                    return self._reported(self.report, call, file)
-                return file.ioctl(call, call.request, call.address)
+                    return self._reported(self.report, call, file, request, address)
+                return file.ioctl(call, request, address)
             except Errno as error:
                 return -error.code
             except ProgramError as error:
@@ -218,15 +217,17 @@ class Door(SimKernel):
                 traceback.print_exc()
                 return -errno.EIO
 
-    def _reported(self, report: Report, call: Call, file: SimFile) -> int:
+    def _reported(
+        self, report: Report, call: Call, file: SimFile, request: int, address: int
+    ) -> int:
         device = getattr(file, "device", None)
         where = device.name if device is not None else type(file).__name__
-        name = request_name(file, call.request)
+        name = request_name(file, request)
         report.requests[where, name] += 1
         counting = _Counting(call, report)
         self.current = counting
         try:
-            return file.ioctl(counting, call.request, call.address)
+            return file.ioctl(counting, request, address)
         except Errno as error:
             code = errno.errorcode.get(error.code, str(error.code))
             report.errors[where, name, code] += 1
@@ -308,7 +309,9 @@ class Door(SimKernel):
         self._next_tag += 1
         _seccomp.lock_file(fd, tag)
         if inode.only is None:
+            assert self.listener is not None
             os.lseek(fd, tag, os.SEEK_SET)
+            self.listener.tagged[tag] = file
         inode.files[tag] = file
         file.holders += 1
 
@@ -492,6 +495,8 @@ class Door(SimKernel):
             ended = [tag for tag in inode.files if not _seccomp.file_locked(inode.fd, tag)]
         for tag in ended:
             file = inode.files.pop(tag)
+            if self.listener is not None:
+                self.listener.tagged.pop(tag, None)
             if self.report is not None and isinstance(file, DrmFileSim) and file.handles:
                 self.report.leaked[file.device.name] += len(file.handles)
             self.put(file)

@@ -34,7 +34,11 @@ def run(
     ended. What strict mode refuses, and the report, go to standard error. ValueError when there is
     no simulated device of such a name.
     """
-    door = Door(devices, strict=strict, report=report)
+    return run_behind(Door(devices, strict=strict, report=report), command)
+
+
+def run_behind(door: Door, command: Sequence[str]) -> int:
+    """run(), on a machine that is there already."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sys.stdout.flush()
     sys.stderr.flush()
