@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""One ioctl of another process, answered by a supervisor: what does the way there and back cost?"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from .conftest import CFLAGS, ROOT
+
+COUNT = 2000
+RUN = [sys.executable, "-m", "npukit", "sim", "run", "--device", "rknpu", "--"]
+
+
+class Client:
+    """A program that makes COUNT ioctls when it is told to."""
+
+    def __init__(self, *command: object) -> None:
+        self.process = subprocess.Popen(
+            [str(part) for part in command],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+
+    def work(self, kind: str) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{kind}{COUNT}\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "done\n"
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(30) == 0
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("seccomp")
+    sources = {
+        "client": [ROOT / "bench/seccomp_client.c"],
+        "bare": [ROOT / "bench/seccomp_bare.c", ROOT / "csrc/seccomp.c"],
+    }
+    for name, files in sources.items():
+        command = ["gcc", *CFLAGS, f"-I{ROOT / 'csrc'}", *map(str, files), "-o", folder / name]
+        subprocess.run(command, check=True)
+    return {name: str(folder / name) for name in sources}
+
+
+@pytest.fixture
+def client(programs, request) -> Iterator[Client]:
+    commands = {
+        "native": [programs["client"]],
+        "bare": [programs["bare"], programs["client"], "/dev/null"],
+        "empty": [sys.executable, "-m", "bench.empty_door", programs["client"], "/dev/empty"],
+        "rknpu": [*RUN, programs["client"], "/dev/dri/renderD129"],
+    }
+    client = Client(*commands[request.param])
+    client.work("u")
+    yield client
+    client.close()
+
+
+@pytest.mark.benchmark(group="ioctl through the seccomp door, 24 bytes in and out")
+class TestTrapped:
+    @pytest.mark.parametrize("client", ["bare"], indirect=True)
+    def test_baseline(self, benchmark, client):
+        benchmark.extra_info.update(ops=COUNT, label="baseline: bare C supervisor")
+        benchmark(client.work, "e")
+
+    @pytest.mark.parametrize("client", ["empty"], indirect=True)
+    def test_empty(self, benchmark, client):
+        benchmark.extra_info.update(ops=COUNT, label="the door, empty handler", limit_ratio=1.6)
+        benchmark(client.work, "e")
+
+    @pytest.mark.parametrize("client", ["rknpu"], indirect=True)
+    def test_rknpu(self, benchmark, client):
+        benchmark.extra_info.update(ops=COUNT, label="the door, rknpu ACTION in Python (16 us)")
+        benchmark(client.work, "a")
+
+
+@pytest.mark.benchmark(group="ioctl that the seccomp door lets pass")
+class TestUntrapped:
+    @pytest.mark.parametrize("client", ["native"], indirect=True)
+    def test_baseline(self, benchmark, client):
+        benchmark.extra_info.update(ops=COUNT, label="baseline: no filter")
+        benchmark(client.work, "u")
+
+    @pytest.mark.parametrize("client", ["rknpu"], indirect=True)
+    def test_filtered(self, benchmark, client):
+        benchmark.extra_info.update(ops=COUNT, label="with the filter", limit_extra_ns=50)
+        benchmark(client.work, "u")

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* usage: hostile NODE JOB RKNPU_NODE HEAP: bad pointers, huge counts, overlapping structures, requests
+ * on the wrong file, closed files, and a great many buffers. */
+#include "uapi.h"
+
+#include <sys/resource.h>
+
+static int fails(int fd, unsigned long number, const void *argument)
+{
+    errno = 0;
+    return ioctl(fd, number, argument) == -1 ? errno : 0;
+}
+
+static void bad_pointers(int fd)
+{
+    char *hole = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(munmap(hole + 4096, 4096) == 0);
+    CHECK(fails(fd, ROCKET_CREATE_BO, NULL) == EFAULT);
+    CHECK(fails(fd, ROCKET_CREATE_BO, (void *)-1) == EFAULT);
+    CHECK(fails(fd, ROCKET_CREATE_BO, (void *)0xffffffff81000000) == EFAULT);
+    CHECK(fails(fd, ROCKET_CREATE_BO, (void *)0x4141414141414141) == EFAULT);
+    /* The second half is not there. */
+    CHECK(fails(fd, ROCKET_CREATE_BO, hole + 4096 - 8) == EFAULT);
+    /* Read-only: the buffer is made, the answer does not arrive. */
+    struct rocket_create_bo *create = (void *)hole;
+    create->size = 4096;
+    CHECK(mprotect(hole, 4096, PROT_READ) == 0);
+    CHECK(fails(fd, ROCKET_CREATE_BO, create) == EFAULT);
+    CHECK(fails(fd, GEM_CLOSE, &(struct gem_close){.handle = 1}) == 0);
+    CHECK(mprotect(hole, 4096, PROT_NONE) == 0);
+    CHECK(fails(fd, ROCKET_PREP_BO, hole) == EFAULT);
+    munmap(hole, 4096);
+}
+
+static void huge_counts(int fd, const struct job *job)
+{
+    struct rocket_job row = {.task_count = 1, .task_struct_size = 8};
+    struct rocket_submit submit = {
+        .jobs = (uintptr_t)&row, .job_count = 0xffffffff, .job_struct_size = 40};
+    CHECK(fails(fd, ROCKET_SUBMIT, &submit) == EFAULT);
+    submit.job_struct_size = 0xffffffff;
+    CHECK(fails(fd, ROCKET_SUBMIT, &submit) == EFAULT);
+    submit.job_struct_size = 39;
+    CHECK(fails(fd, ROCKET_SUBMIT, &submit) == EINVAL);
+    submit.job_struct_size = 40;
+    submit.job_count = 1;
+    /* What is wrong within a job is not told. */
+    row.task_count = 0xffffffff;
+    row.tasks = (uintptr_t)job->image;
+    CHECK(fails(fd, ROCKET_SUBMIT, &submit) == 0);
+    struct rocket_task task = {0, 1};
+    row = (struct rocket_job){.tasks = (uintptr_t)&task, .task_count = 1, .task_struct_size = 8,
+                              .in_handles = (uintptr_t)&task, .in_count = 0xffffffff};
+    CHECK(fails(fd, ROCKET_SUBMIT, &submit) == 0);
+    row.in_count = 0x01000000;
+    CHECK(fails(fd, ROCKET_SUBMIT, &submit) == 0);
+    CHECK(fails(fd, ROCKET_CREATE_BO, &(struct rocket_create_bo){.size = 0}) == ENOSPC);
+    CHECK(fails(fd, ROCKET_CREATE_BO, &(struct rocket_create_bo){.size = 0x80000000}) == ENOMEM);
+    CHECK(fails(fd, ROCKET_PREP_BO, &(struct rocket_prep_bo){.handle = 77}) == ENOENT);
+}
+
+/* Structures that share bytes with one another, and with the answer. */
+static void overlapping(int fd)
+{
+    union {
+        struct rocket_submit submit;
+        struct rocket_job job;
+        struct rocket_task task;
+    } all = {.submit = {.jobs = (uintptr_t)&all, .job_count = 1, .job_struct_size = 40}};
+    CHECK(fails(fd, ROCKET_SUBMIT, &all) == 0);
+    struct { uint64_t words[8]; } version;
+    for (int i = 0; i < 8; i++)
+        version.words[i] = (uintptr_t)&version;
+    fails(fd, _IOC(3, 'd', 0, 64), &version);
+    /* Direction and size are the caller's to say. */
+    struct rocket_create_bo create = {.size = 4096};
+    CHECK(fails(fd, _IOC(_IOC_READ, 'd', 0x40, 24), &create) == ENOSPC && create.size == 0);
+    create.size = 4096;
+    CHECK(fails(fd, _IOC(_IOC_WRITE, 'd', 0x40, 24), &create) == 0 && create.handle == 0);
+    CHECK(fails(fd, _IOC(3, 'd', 0x40, 0), &create) == ENOSPC);
+}
+
+static void wrong_files(int fd, int rknpu, int heap)
+{
+    struct dma_heap_alloc alloc = {.len = 4096};
+    CHECK(fails(fd, DMA_HEAP_ALLOC, &alloc) == ENOTTY);
+    CHECK(fails(heap, RKNPU_MEM_CREATE, &alloc) == EINVAL);
+    /* The number alone decides: for this driver it is MEM_MAP, and there is no such handle. */
+    CHECK(fails(rknpu, ROCKET_FINI_BO, &alloc) == ENOENT);
+    CHECK(fails(0, ROCKET_CREATE_BO, &alloc) == ENOTTY);
+    CHECK(fails(-1, ROCKET_CREATE_BO, &alloc) == EBADF);
+    CHECK(fails(999, ROCKET_CREATE_BO, &alloc) == EBADF);
+    int path = open("/dev/accel/accel0", O_PATH);
+    CHECK(path >= 0 && fails(path, ROCKET_CREATE_BO, &alloc) == EBADF);
+    close(path);
+    int pair[2];
+    CHECK(pipe(pair) == 0 && fails(pair[0], _IOWR('>', 3, char[48]), &alloc) == ENOTTY);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+static void no_descriptors_left(int fd, int heap)
+{
+    struct rlimit old, none = {0, 0};
+    CHECK(getrlimit(RLIMIT_NOFILE, &old) == 0);
+    none.rlim_max = old.rlim_max;
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    struct dma_heap_alloc alloc = {.len = 4096};
+    CHECK(fails(heap, DMA_HEAP_ALLOC, &alloc) == EMFILE && alloc.fd == 0);
+    struct rocket_create_bo create = {.size = 4096};
+    CHECK(fails(fd, ROCKET_CREATE_BO, &create) == 0);
+    struct prime_handle prime = {.handle = create.handle};
+    CHECK(fails(fd, PRIME_HANDLE_TO_FD, &prime) == EMFILE);
+    CHECK(setrlimit(RLIMIT_NOFILE, &old) == 0);
+    CHECK(fails(fd, PRIME_HANDLE_TO_FD, &prime) == 0);
+    close(prime.fd);
+}
+
+static void many_buffers(const char *node)
+{
+    int fd = open_node(node);
+    for (uint32_t i = 1; i <= 10000; i++) {
+        struct rocket_create_bo create = {.size = 4096};
+        CHECK(fails(fd, ROCKET_CREATE_BO, &create) == 0 && create.handle == i);
+    }
+    close(fd);
+}
+
+int main(int argc, char **argv)
+{
+    static struct job job;
+    CHECK(argc == 5);
+    load(&job, argv[2]);
+    int fd = open_node(argv[1]), rknpu = open_node(argv[3]), heap = open_node(argv[4]);
+    bad_pointers(fd);
+    huge_counts(fd, &job);
+    overlapping(fd);
+    wrong_files(fd, rknpu, heap);
+    no_descriptors_left(fd, heap);
+    /* A pointer of the vendor's driver that is none: a real kernel would crash. */
+    struct rknpu_submit submit = {.flags = 1, .task_number = 1, .task_obj_addr = 0xdead};
+    CHECK(fails(rknpu, RKNPU_SUBMIT, &submit) == EFAULT);
+    many_buffers(argv[1]);
+    close(fd);
+    fd = open_node(argv[1]);
+    rocket_run(fd, &job);
+    puts("equal");
+    return 0;
+}

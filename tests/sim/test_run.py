@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: MIT
+"""``npukit sim run`` with programs that know nothing of npukit."""
+
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from raw import CODE, JOB_BYTES, PRODUCT, job_image
+from support import ROOT
+
+from npukit.programs.rk3588.program import rknpu_tasks, rocket_tasks
+
+ROCKET, CARD, RENDER = "/dev/accel/accel0", "/dev/dri/card1", "/dev/dri/renderD129"
+HEAP = "/dev/dma_heap/system"
+LIMIT = 60
+"""Seconds after which a run is stopped as hung; each takes a few at most."""
+KILLS = int(os.environ.get("NPUKIT_KILLS", "50"))
+"""``make soak`` asks for more."""
+
+
+def start(command: list[str]) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end, which must come soon."""
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    try:
+        out, err = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        # The group is this run's own: supervisor and programs.
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        pytest.fail(f"hung after {LIMIT} s\n{out}\n{err}")
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def door(*command: str | Path, options: tuple[str, ...] = ()) -> "subprocess.CompletedProcess[str]":
+    """Run a program in the door."""
+    run = [sys.executable, "-m", "npukit", "sim", "run"]
+    return start([*run, *options, "--", *map(str, command)])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def possible() -> None:
+    """Skips where the machine has no user notification or forbids namespaces."""
+    result = door("true")
+    if result.returncode == 125:
+        pytest.skip(result.stderr.strip())
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the compiled clients."""
+    if shutil.which("gcc") is None:
+        pytest.skip("no gcc to compile the clients")
+    folder = tmp_path_factory.mktemp("clients")
+    flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]
+    for source in (ROOT / "tests/clients").glob("*.c"):
+        subprocess.run(["gcc", *flags, source, "-o", folder / source.stem], check=True)
+    (folder / "rocket.job").write_bytes(job(0))
+    # Where rknpu puts the first buffer.
+    (folder / "rknpu.job").write_bytes(job((1 << 32) - JOB_BYTES))
+    return folder
+
+
+def job(address: int) -> bytes:
+    """``struct job`` of clients/uapi.h, for a buffer at a DMA address."""
+    image, program = job_image(address)
+    rocket = rocket_tasks(program, address + CODE)[0]
+    rknpu = rknpu_tasks(program, address + CODE)[0]
+    head = (CODE, rocket.regcmd_count, rknpu.enable_mask, rknpu.int_mask, rknpu.regcfg_amount)
+    # The NPU leaves 4 channels of 32 bits side by side.
+    result = np.ascontiguousarray(PRODUCT.reshape(4, 8, 4).transpose(1, 0, 2))
+    return struct.pack("<6IQ", *head, 0, address) + image.tobytes() + result.tobytes()
+
+
+def succeeds(result: "subprocess.CompletedProcess[str]", stderr: str = "") -> None:
+    assert (result.returncode, result.stdout) == (0, "equal\n"), result.stderr
+    assert re.fullmatch(stderr, result.stderr), result.stderr
+
+
+@pytest.mark.parametrize("node", [CARD, RENDER])
+def test_rknpu(clients: Path, node: str) -> None:
+    succeeds(door(clients / "matmul", "rknpu", node, clients / "rknpu.job"))
+
+
+def test_rocket(clients: Path) -> None:
+    succeeds(door(clients / "matmul", "rocket", ROCKET, clients / "rocket.job"))
+
+
+def test_a_static_program(clients: Path) -> None:
+    static = clients / "matmul-static"
+    source = ROOT / "tests/clients/matmul.c"
+    if subprocess.run(["gcc", "-static", source, "-o", static], capture_output=True).returncode:
+        pytest.skip("no static libc")
+    succeeds(door(static, "rocket", ROCKET, clients / "rocket.job"))
+    succeeds(door(static, "rknpu", RENDER, clients / "rknpu.job"))
+
+
+def test_python_alone(clients: Path) -> None:
+    client = ROOT / "tests/clients/python_client.py"
+    succeeds(door(sys.executable, client, ROCKET, clients / "rocket.job"))
+
+
+def test_threads(clients: Path) -> None:
+    succeeds(door(clients / "threads", ROCKET, clients / "rocket.job", "8", "5"))
+
+
+def test_open_files(clients: Path) -> None:
+    """fork, dup, exec, sockets, mappings, dma-bufs."""
+    succeeds(
+        door(clients / "files", ROCKET, clients / "rocket.job", HEAP),
+        r"npukit sim run: a dma-buf that .* cannot be mapped .*\n",
+    )
+
+
+def test_signals(clients: Path) -> None:
+    arguments = (ROCKET, clients / "rocket.job", CARD, clients / "rknpu.job")
+    succeeds(door(clients / "signals", *arguments))
+
+
+def test_hostile_programs(clients: Path) -> None:
+    succeeds(
+        door(clients / "hostile", ROCKET, clients / "rocket.job", CARD, HEAP),
+        r"npukit sim run: a real kernel would crash here: .*\n",
+    )
+
+
+def test_death_at_any_moment(clients: Path) -> None:
+    seed = str(time.time_ns() % 100000)
+    result = door(clients / "churn", ROCKET, clients / "rocket.job", HEAP, str(KILLS), seed)
+    succeeds(result)
+
+
+@pytest.mark.parametrize("device", [ROCKET, CARD])
+def test_npukit_itself(device: str) -> None:
+    result = door(sys.executable, "-m", "npukit", "smoke", "--json", "--device", device)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_devices_are_found() -> None:
+    result = door(sys.executable, "-m", "npukit", "devices")
+    assert ROCKET in result.stdout
+    assert CARD in result.stdout
+
+
+def test_sysfs() -> None:
+    script = (
+        "basename $(readlink -f /sys/class/accel/accel0/device/driver);"
+        "basename $(readlink -f /sys/class/drm/renderD129/device/driver);"
+        "cat /sys/dev/char/261:0/uevent; ls /sys/class/net /sys/devices/system/cpu >/dev/null"
+    )
+    result = door("sh", "-c", script)
+    assert result.stdout == "rocket\nRKNPU\nMAJOR=261\nMINOR=0\nDEVNAME=accel/accel0\n"
+    assert result.stderr == ""
+
+
+def test_the_rest_of_dev() -> None:
+    script = "echo x > /dev/null; head -c 3 /dev/zero | wc -c; ls -d /dev/shm /dev/pts /dev/dri/*"
+    result = door("sh", "-c", script, options=("--device", "rknpu"))
+    assert result.stdout.split() == ["3", CARD, RENDER, "/dev/pts", "/dev/shm"]
+    assert door("ls", "/dev/accel", options=("--device", "rknpu")).returncode == 2
+
+
+# Loads all while it still may read this checkout, and becomes what an ordinary user's process is.
+UNPRIVILEGED = """
+import ctypes, os, sys
+from npukit.sim import dma_buf, rknpu, rocket
+from npukit.sim.run import run
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the other tests show it for an ordinary user")
+def test_without_privilege(clients: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        for name in ("matmul", "rocket.job"):
+            shutil.copy(clients / name, folder)
+        script = f"id -u; id -g; test -O {ROCKET} && $0/matmul rocket {ROCKET} $0/rocket.job"
+        result = start([sys.executable, "-c", UNPRIVILEGED, "sh", "-c", script, folder])
+    if result.returncode == 125:
+        pytest.skip(result.stderr.strip())
+    assert result.stdout.split() == ["65534", "65534", "equal"], result.stderr
+    assert result.returncode == 0
+
+
+def test_the_exit_status_passes_through() -> None:
+    assert door("sh", "-c", "exit 7").returncode == 7
+    assert door("sh", "-c", "kill -9 $$").returncode == 128 + 9
+    missing = door("/no/such/program")
+    assert missing.returncode == 127
+    assert missing.stderr == "npukit sim run: /no/such/program: no such program\n"
+    unknown = door("true", options=("--device", "toaster"))
+    assert unknown.returncode == 2
+    assert "no simulated device 'toaster'" in unknown.stderr
+
+
+def test_processes_left_behind_are_served_to_their_end(clients: Path) -> None:
+    run = f"{clients}/matmul rocket {ROCKET} {clients}/rocket.job"
+    result = door("sh", "-c", f"(sleep 0.3; {run}) & exit 3")
+    assert (result.returncode, result.stdout) == (3, "equal\n")
+
+
+def test_a_termination_is_passed_on() -> None:
+    script = "trap 'echo told; exit 4' TERM; echo ready; while :; do sleep 0.05; done"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "npukit", "sim", "run", "--", "sh", "-c", script],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    assert (process.returncode, out) == (4, "told\n")
+
+
+def test_the_report(clients: Path) -> None:
+    result = door(
+        clients / "matmul", "rocket", ROCKET, clients / "rocket.job", options=("--report",)
+    )
+    lines = [" ".join(line.split()) for line in result.stderr.splitlines()]
+    assert lines[0] == "npukit sim run: report"
+    assert "1 rocket: DRM_IOCTL_ROCKET_SUBMIT" in lines
+    assert "1 submits" in lines
+    # CREATE_BO 24, SUBMIT 24 + job 40 + task 8 + handle 4, PREP_BO 16, GEM_CLOSE 8.
+    assert "124 bytes read from the program, 24 written" in lines
+
+    result = door(
+        clients / "hostile", ROCKET, clients / "rocket.job", CARD, HEAP, options=("--report",)
+    )
+    lines = [" ".join(line.split()) for line in result.stderr.splitlines()]
+    assert any("buffers still open at the last close" in line for line in lines)
+    assert any(line.endswith("DRM_IOCTL_ROCKET_CREATE_BO failed with EFAULT") for line in lines)
+    assert any("strict mode would have refused: rocket: job 0" in line for line in lines)
+
+
+def test_strict_mode(clients: Path) -> None:
+    result = door(
+        clients / "hostile", ROCKET, clients / "rocket.job", CARD, HEAP, options=("--strict",)
+    )
+    assert result.returncode == 1
+    assert "npukit sim run: strict: rocket: job 0 of 1 is dropped" in result.stderr
