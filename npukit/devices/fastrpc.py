@@ -500,7 +500,10 @@ class FastRpcDevice(Device):
         a signed process asked through a node that is not -secure. HexagonError: the DSP's refusal.
         """
         self._claim("process")
+        host = host or Host()
+        created = False
         try:
+            host.connect(self)
             if shell is None:
                 shell = find_shell(self.domain, unsigned)
             image = shell if isinstance(shell, bytes) else read_shell(shell, SHELL_LIMIT)
@@ -514,10 +517,17 @@ class FastRpcDevice(Device):
             if verify is not None:
                 verify.check(image)
             self._create(image, abi.FASTRPC_MODE_UNSIGNED_MODULE if unsigned else 0)
+            created = True
+            self.host = host
+            listener = Listener(self, host)
+            listener.begin()
+            self._listener = listener
         except BaseException:
-            self._process = ""
+            host.disconnect(self)
+            self.host = None
+            if not created:
+                self._process = ""
             raise
-        self._listen(host or Host())
 
     def attach(self, sensors: bool = False) -> None:
         """Use the DSP's root process (or that of its sensors) and make none of one's own.
@@ -554,13 +564,6 @@ class FastRpcDevice(Device):
                     filelen=len(image), filefd=buffer.fd, attrs=attrs, file=address
                 ),
             )
-
-    def _listen(self, host: Host) -> None:
-        host.connect(self)
-        self.host = host
-        listener = Listener(self, host)
-        listener.begin()
-        self._listener = listener
 
     def open_module(self, uri: str) -> int:
         """Load a module and return its handle.
@@ -703,7 +706,7 @@ class FastRpcDevice(Device):
         self._exit()
         listener.end()
         if self.host is not None:
-            self.host.disconnect()
+            self.host.disconnect(self)
 
     def _exit(self) -> None:
         """Ask the process to end, which frees all who wait in it.

@@ -497,9 +497,14 @@ class Host:
             raise ValueError("this Host serves another session")
         self._device = device
 
-    def disconnect(self) -> None:
-        """The session ended: close what the DSP left open."""
-        self._device = None
+    def disconnect(self, device: FastRpcDevice) -> None:
+        """The session ended: close what the DSP left open. Nothing to do for another session."""
+        if self._device is device:
+            self._device = None
+            self.close()
+
+    def close(self) -> None:
+        """Close the files that the DSP left open, and forget the modules that it opened."""
         self._handles.clear()
         self._std.close()
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices.hexagon_session import session
+from devices.hexagon_session import machine, nothing_left, session
 
 from npukit.abi import fastrpc as abi
 from npukit.abi import hexagon
+from npukit.devices.fastrpc import FastRpcDevice
 from npukit.devices.fastrpc_errors import HexagonError
 from npukit.devices.fastrpc_host import (
     AEE_EBADPARM,
@@ -23,7 +24,7 @@ from npukit.devices.fastrpc_host import (
     unpack_call,
 )
 from npukit.programs.hexagon import idl
-from npukit.sim.cdsp import DspFault, HostRefused, Invocation, Process
+from npukit.sim.cdsp import SHELL, DspFault, HostRefused, Invocation, Process
 
 ECHO = idl.load("echo.idl")
 
@@ -117,7 +118,7 @@ def test_files_below_the_folder_open(folder: Path, name: str) -> None:
     host = Host([folder])
     for given in (name, f"{folder}/{name}"):
         assert Dsp(host).fopen(given)[0] == 0
-    host.disconnect()
+    host.close()
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_what_leads_out_is_refused(folder: Path, name: str, code: int) -> None:
     assert Dsp(host).fopen(given)[0] == code
     assert Dsp(host).std(hexagon.APPS_STD_FOPEN_WITH_ENV, "P", ";", given, "r", outs=[4])[0] == code
     assert host.asked[0].startswith(f"{given}: ")
-    host.disconnect()
+    host.close()
 
 
 def test_folders_are_searched_in_turn(folder: Path, tmp_path: Path) -> None:
@@ -157,7 +158,7 @@ def test_folders_are_searched_in_turn(folder: Path, tmp_path: Path) -> None:
     dsp = Dsp(host)
     assert dsp.fopen("more")[0] == dsp.fopen("data")[0] == 0
     assert host.asked == ["more: found", "data: found"]
-    host.disconnect()
+    host.close()
     assert Dsp(Host()).fopen("data")[0] == errno.ENOENT
 
 
@@ -203,7 +204,7 @@ def test_reading(folder: Path) -> None:
     assert dsp.call(std, hexagon.APPS_STD_FFLUSH, [head])[0] == 0
     assert dsp.call(std, hexagon.APPS_STD_FCLOSE, [head])[0] == 0
     assert dsp.call(std, hexagon.APPS_STD_FCLOSE, [head])[0] == errno.EBADF
-    host.disconnect()
+    host.close()
 
 
 def test_stat_and_exists(folder: Path) -> None:
@@ -265,7 +266,7 @@ def test_writing_where_it_is_allowed(folder: Path) -> None:
     assert dsp.std(hexagon.APPS_STD_RMDIR, "made")[0] == 0
     assert dsp.std(hexagon.APPS_STD_FREMOVE, "new")[0] == 0
     assert not (folder / "new").exists()
-    host.disconnect()
+    host.close()
 
 
 def test_environment_and_text(caplog: pytest.LogCaptureFixture) -> None:
@@ -425,10 +426,16 @@ def test_the_dsp_grows_its_heap_through_the_host() -> None:
     assert seen == [True, {}, AEE_EUNSUPPORTED, 1, AEE_EUNSUPPORTED]
 
 
-def test_a_host_serves_one_session() -> None:
-    host = Host()
-    with session() as device:
-        host.connect(device)
-        with pytest.raises(ValueError, match="serves another session"):
-            host.connect(device)
-        host.disconnect()
+def test_a_host_serves_one_session(tmp_path: Path) -> None:
+    host = Host([tmp_path])
+    kernel, dsp = machine()
+    with nothing_left(dsp), FastRpcDevice.open(kernel=kernel) as one:
+        one.start(SHELL, host=host)
+        with FastRpcDevice.open(kernel=kernel) as two:
+            with pytest.raises(ValueError, match="serves another session"):
+                two.start(SHELL, host=host)
+            two.start(SHELL)
+            assert list(dsp.dsp.processes) == [1, 2]
+        one.close()
+        with FastRpcDevice.open(kernel=kernel) as three:
+            three.start(SHELL, host=host)
