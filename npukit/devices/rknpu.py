@@ -299,15 +299,14 @@ class RknpuDevice(Device):
         """The task table in a buffer that the kernel has mapped, as it reads the table itself."""
         if not len(tasks):
             raise ProgramError(path=self.path, hint="a job without tasks")
+        places = [
+            (buffer.dma_address, buffer.dma_address + buffer.size)
+            for buffer in self.buffers()
+            if isinstance(buffer, RknpuBuffer) and buffer.domain == domain
+        ]
         for index, task in enumerate(tasks):
-            words = 8 * (task.regcfg_amount + 4)
-            inside = any(
-                buffer.domain == domain
-                and task.regcmd_addr - buffer.dma_address >= 0
-                and task.regcmd_addr - buffer.dma_address + words <= buffer.size
-                for buffer in self.buffers()
-                if isinstance(buffer, RknpuBuffer)
-            )
+            start, words = task.regcmd_addr, 8 * (task.regcfg_amount + 4)
+            inside = any(low <= start and start + words <= high for low, high in places)
             if task.regcmd_addr % 16 or not inside:
                 raise ProgramError(
                     path=self.path,
