@@ -539,6 +539,8 @@ class Dsp:
         return self._start(client_id)
 
     def create_static(self, client_id: int, name: bytes, heap: int) -> int:
+        text = name.rstrip(b"\0").decode(errors="replace")
+        self.log.append(f"DSP: static process {text!r} with {heap} bytes of heap")
         return self._start(client_id)
 
     def _start(self, client_id: int) -> int:

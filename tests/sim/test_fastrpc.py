@@ -240,6 +240,13 @@ def test_create_static_needs_the_reserved_heap(cdsp: tuple[SimKernel, FastRpcSim
         assert session.ask(request, make(namelen=129, name=address)) == EINVAL
         assert session.ask(request, make(namelen=8, name=8)) == EFAULT
         assert session.ask(request, make(namelen=8, name=address, memlen=7)) == (0, 0)
+    with Session(adsp_kernel, "/dev/fastrpc-adsp-secure", create=False) as session:
+        assert session.ask(request, make(namelen=8, name=address)) == (0, 0)
+        assert session.ask(request, make(namelen=8, name=address)) == (signed(0x80000405), 0)
+    # Only the first one brings the heap.
+    assert adsp_kernel.log[:2] == [
+        f"DSP: static process 'audiopd' with {size} bytes of heap" for size in (1 << 20, 0)
+    ]
     adsp.dsp.join()
 
 
