@@ -445,6 +445,8 @@ class AmdxdnaDevice(DrmDevice):
         if heap_size <= 0 or heap_size % HEAP_CHUNK:
             raise ValueError(f"a heap of {heap_size} bytes: it is a multiple of {HEAP_CHUNK}")
         self._contexts: weakref.WeakSet[HwContext] = weakref.WeakSet()
+        self.quarantine: list[object] = []
+        """What commands that could not be ended may still use; ``close`` lets it go."""
         self._heap: list[AmdxdnaBuffer] = []
         self._filler: Mapping | None = None
         """Addresses kept for further pieces."""
@@ -670,6 +672,7 @@ class AmdxdnaDevice(DrmDevice):
             self._end_contexts()
         super().close(strict)
         if self._closed:
+            self.quarantine.clear()
             self._release_filler()
             while self._shims:
                 self.kernel.munmap(self._shims.pop())

@@ -163,8 +163,6 @@ class _Shared:
         )
         self.live: OrderedDict[int, weakref.ref[NpuProgram]] = OrderedDict()
         """Programs that have a context, the one used longest ago first."""
-        self.quarantine: list[Run] = []
-        """Runs that could not be ended: they hold their buffers."""
         resources = device.resources()
         # Before Linux 6.19 the driver does not tell; XDNA1 has 6, XDNA2 16.
         self.limit = resources.contexts_max if resources else 6 if device.columns <= 5 else 16
@@ -523,8 +521,13 @@ class NpuKernel:
             run._context = context
             used = dict.fromkeys((self._code, *buffers))
             run.seq = context.submit(command.buffer, list(used))
-        except BaseException:
+        except (ProgramError, DeviceClosed, DeviceBusy):
+            # Refused before the driver saw it.
             run._finish()
+            raise
+        except BaseException:
+            # It may be queued all the same (the answer could not be copied out, say).
+            run.abort()
             raise
         return run
 
@@ -627,7 +630,7 @@ class Run:
                 if context is not None:
                     context.close()
             except NpuError:
-                shared.quarantine += runs
+                program.device.quarantine += runs
                 program._runs.clear()
                 return False
         for run in runs:
@@ -653,7 +656,8 @@ class Run:
 def quarantined(device: AmdxdnaDevice) -> list[AmdxdnaBuffer]:
     """The buffers of runs that could not be ended."""
     held: dict[int, Any] = {}
-    for run in _shared_of(device).quarantine:
+    for run in device.quarantine:
+        assert isinstance(run, Run)
         held.update({buffer.handle: buffer for buffer in (*run._buffers, run._command.buffer)})
     return list(held.values())
 
