@@ -292,10 +292,8 @@ class WrapHeld:
             old.acquire()
         try:
             self.wrap = old.rewrap(writable)
-        except BaseException:
-            old.release()
-            raise
-        # The empty one is ours to the end: a wrap that nobody can fill again needs no release.
+        finally:
+            _disown(old)
         old.close()
         self.moves += 1
 
@@ -321,9 +319,9 @@ class WrapHeld:
             except OSError as error:
                 # Empty already: a client can do that to its own.
                 if error.errno != errno.ENOENT:
-                    with contextlib.suppress(OSError):
-                        self.wrap.release()
                     raise
+            finally:
+                _disown(self.wrap)
         self.wrap.close()
 
     def force(self) -> bool:
@@ -333,9 +331,14 @@ class WrapHeld:
         """Also takes the content from descriptors that others have kept, unless it is mapped."""
         if not self.wrap.closed:
             with contextlib.suppress(OSError):
-                self.wrap.acquire()
-                self.wrap.empty()
+                self.revoke()
             self.wrap.close()
+
+
+def _disown(wrap: Wrap) -> None:
+    """Others hear EBUSY of a wrap that is ours, and ENOENT of one that is nobody's and empty."""
+    with contextlib.suppress(OSError):
+        wrap.release()
 
 
 @contextlib.contextmanager
@@ -355,8 +358,10 @@ def _load(wrap: Wrap, segment: FileSegment) -> None:
         wrap.acquire()
     try:
         wrap.load(segment.fd, segment.length, segment.file_offset, segment.offset)
-    finally:
-        wrap.release()
+    except BaseException:
+        _disown(wrap)
+        raise
+    wrap.release()
 
 
 def _dma_buf(source: DmaHeap | Udmabuf, size: int, name: str) -> DmaBuf:

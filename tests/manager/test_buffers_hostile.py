@@ -24,7 +24,7 @@ from support import no_leak
 from npukit.ioctl import NpuError
 from npukit.manager.allocator import LastResort
 from npukit.manager.backends import FileSegment
-from npukit.manager.buffers import Buffer
+from npukit.manager.buffers import AllocRequest, Buffer, BufferClient, BufferType, Grant
 from npukit.sim import SimKernel
 from npukit.sim.socket import serve
 
@@ -289,3 +289,67 @@ def test_b10_a_process_dies_with_a_buffer_mapped(tmp_path: Path, weights: int) -
         assert lending.allocator.used() == 0
         for buffer in buffers:
             assert errno_of(buffer.free) in (0, errno.EINVAL)
+
+
+class Distant:
+    """A service of which only answers come, as if over a wire that is not there yet."""
+
+    def get_buffers(self, requests: Any) -> None:
+        pass
+
+
+def receive(state: State, fd: int, size: int) -> list[Any]:
+    """Take a grant that came from the service's process."""
+    client = BufferClient(Distant(), state.kernel)  # type: ignore[arg-type]
+    heard: list[Any] = []
+    state.kept.update(client=client, heard=heard)
+    client.alloc_async(
+        [
+            AllocRequest(
+                0,
+                BufferType.MODEL_WEIGHTS,
+                size,
+                on_alloc=lambda code, buffer, cookie: heard.append(("alloc", code)),
+                on_preempt=lambda buffer, cookie: heard.append(("preempt",)),
+            )
+        ]
+    )
+    client.on_get_buffer(1, Grant(fd, size, True), 0)
+    return heard
+
+
+def map_there(state: State) -> int | bytes:
+    (buffer,) = state.kept["client"].buffers()
+    try:
+        mapping = buffer.map()
+    except OSError as error:
+        return error.errno or -1
+    seen = bytes(memoryview(mapping)[:8])
+    buffer.unmap(mapping)
+    return seen
+
+
+def told_of_preemption(state: State) -> list[Any]:
+    state.kept["client"].on_preempted(1)
+    heard: list[Any] = state.kept["heard"]
+    return heard
+
+
+def test_a_client_in_another_process_meets_enoent(tmp_path: Path, weights: int) -> None:
+    """Also before it is told: the kernel itself says so of an empty wrap."""
+    kernel = SimKernel(["wrapfd", "dma_heap"])
+    with (
+        no_leak(),
+        serve(kernel, tmp_path / "npu"),
+        Lending("wrapfd", kernel) as lending,
+        Peer(tmp_path / "npu") as peer,
+    ):
+        buffer = lend(lending, weights)
+        fd = peer.send_fd(buffer.fileno())
+        assert peer.do(receive, fd, SIZE) == [("alloc", 0)]
+        assert peer.do(map_there) == SECRET[:8]
+        assert lending.allocator.preempt(SIZE) == SIZE
+        assert peer.do(map_there) == errno.ENOENT
+        assert peer.do(told_of_preemption) == [("alloc", 0), ("preempt",)]
+        assert peer.do(map_there) == errno.ENOENT
+        buffer.free()

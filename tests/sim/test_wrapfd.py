@@ -20,8 +20,8 @@ from support import no_leak
 
 from npukit.abi import dma_buf, dma_heap
 from npukit.abi import wrapfd as abi
-from npukit.ioctl import Ioctl, Kernel, ProgramError
-from npukit.sim import SimKernel
+from npukit.ioctl import Ioctl, Kernel, LinuxKernel, ProgramError
+from npukit.sim import KernelOops, SimKernel
 from npukit.sim.socket import SocketKernel, serve
 from npukit.sim.wrapfd import WrapfdSim, WrapFile
 
@@ -86,10 +86,17 @@ class Machine:
             self.kernel.close(fd)
 
 
-@pytest.fixture(params=["same process", "socket"])
+@pytest.fixture(params=["same process", "socket", pytest.param("real", marks=pytest.mark.hardware)])
 def machine(
     request: pytest.FixtureRequest, tmp_path: Path, content: tuple[int, bytes]
 ) -> Iterator[Machine]:
+    if request.param == "real":
+        if not os.path.exists(NODE):
+            pytest.skip("this kernel has no /dev/wrapfd")
+        machine = Machine(LinuxKernel())
+        yield machine
+        machine.close()
+        return
     with no_leak():
         kernel = SimKernel(["wrapfd", "dma_heap"])
         if request.param == "same process":
@@ -419,6 +426,12 @@ def test_older_generations(generation: str, content: tuple[int, bytes]) -> None:
         assert machine.ask(new, load, fd=file, file_offs=PAGE, len=PAGE) == OK
         assert seen(machine, new, PAGE) == data[PAGE : 2 * PAGE]
         assert len(kernel.log) == 3
+        # The rewrapped one is empty now.
+        if generation == "1":
+            with pytest.raises(KernelOops, match="empty wrap"):
+                machine.ask(fd, dma_buf.DMA_BUF_IOCTL_SYNC, flags=1)
+        else:
+            assert machine.ask(fd, dma_buf.DMA_BUF_IOCTL_SYNC, flags=1) == ENOENT
         machine.close()
 
 
