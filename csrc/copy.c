@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -129,46 +130,65 @@ static void stream(char *dst, const char *src, size_t n)
 
 /* ---- Strategies --------------------------------------------------------------------------- */
 
-struct half {
+static void copy_part(char *dst, const char *src, size_t n, int streamed)
+{
+    if (streamed)
+        stream(dst, src, n);
+    else
+        memcpy(dst, src, n);
+}
+
+struct upper_half {
     char *dst;
     const char *src;
     size_t n;
     int streamed;
+    _Atomic int taken; /* by the first of the two threads that comes to it */
 };
 
-static void *copy_half(void *argument)
+static void *help(void *argument)
 {
-    struct half *half = argument;
-    if (half->streamed)
-        stream(half->dst, half->src, half->n);
+    struct upper_half *upper = argument;
+    if (atomic_exchange(&upper->taken, 1))
+        free(upper);
     else
-        memcpy(half->dst, half->src, half->n);
+        copy_part(upper->dst, upper->src, upper->n, upper->streamed);
     return NULL;
 }
 
 /* A thread for each copy, not a pool: starting one costs tens of microseconds, a tenth of the
- * smallest copy that the plan would split, and nothing has to be repaired after a fork. */
-static void copy_in_two_threads(struct half whole)
+ * smallest copy that the plan would split, and nothing has to be repaired after a fork. On a busy
+ * machine it may not have started when the lower half is done. Then we take the upper one, too, and
+ * leave the job to the helper, which frees it whenever it comes. */
+static void copy_in_two_threads(char *dst, const char *src, size_t n, int streamed)
 {
-    struct half lower = whole, upper = whole;
-    lower.n = whole.n / 2 & ~(size_t)63;
-    upper.dst += lower.n;
-    upper.src += lower.n;
-    upper.n -= lower.n;
+    size_t split = n / 2 & ~(size_t)63;
+    struct upper_half *upper = malloc(sizeof *upper);
+    if (!upper) {
+        copy_part(dst, src, n, streamed);
+        return;
+    }
+    *upper = (struct upper_half){dst + split, src + split, n - split, streamed, 0};
 
     /* Signals are for the program's own threads. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_t helper;
-    int failed = pthread_create(&helper, NULL, copy_half, &upper);
+    int failed = pthread_create(&helper, NULL, help, upper);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 
-    copy_half(&lower);
-    if (failed)
-        copy_half(&upper);
-    else
+    copy_part(dst, src, split, streamed);
+    if (!failed && atomic_exchange(&upper->taken, 1)) {
         pthread_join(helper, NULL);
+        free(upper);
+        return;
+    }
+    if (failed)
+        free(upper);
+    else
+        pthread_detach(helper);
+    copy_part(dst + split, src + split, n - split, streamed);
 }
 
 static int overlap(const char *a, const char *b, size_t n)
@@ -182,11 +202,10 @@ void npukit_copy_with(enum npukit_copy_strategy strategy, void *dst, const void 
         memmove(dst, src, n);
         return;
     }
-    struct half whole = {dst, src, n, strategy & NPUKIT_COPY_STREAM};
     if (strategy & NPUKIT_COPY_THREADS)
-        copy_in_two_threads(whole);
+        copy_in_two_threads(dst, src, n, strategy & NPUKIT_COPY_STREAM);
     else
-        copy_half(&whole);
+        stream(dst, src, n);
 }
 
 /* ---- The plan ----------------------------------------------------------------------------- */
@@ -212,7 +231,7 @@ static void forget_rates(void)
 }
 
 /* The promise is 50 ms; the rest is for what cannot be foreseen of the last measurement. */
-#define BUDGET 35e-3
+#define BUDGET 30e-3
 #define REPEATS 3
 
 static double now(void)
@@ -233,71 +252,79 @@ static int touch(char *from, char *to, double deadline)
     return 0;
 }
 
-static void measure(unsigned band, char *dst, const char *src, double deadline)
+/* Sizes that stand for the lower bands. The larger is 16 MiB and more by behaviour, not by size:
+ * memory that was never touched can cost a millisecond a MiB in a virtual machine. */
+static const size_t sample[] = {NPUKIT_COPY_PLANNED, 8 * MIB};
+
+/* Copy once, if the time allows, and note the rate if it is the best so far. */
+static void measure(unsigned band, enum npukit_copy_strategy strategy, char *dst, const char *src,
+                    double deadline)
 {
-    size_t size = npukit_copy_band[band];
-    cpu_set_t cpus;
-    int alone = sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) < 2;
-    int strategies = alone ? NPUKIT_COPY_THREADS : NPUKIT_COPY_STRATEGIES;
-    double longest = 0;
-    for (int repeat = 0; repeat < REPEATS; repeat++) {
-        for (int strategy = 0; strategy < strategies; strategy++) {
-            double start = now();
-            if (start + longest > deadline)
-                return;
-            npukit_copy_with((enum npukit_copy_strategy)strategy, dst, src, size);
-            double seconds = now() - start, rate = 1e-9 * (double)size / seconds;
-            if (seconds > longest)
-                longest = seconds;
-            if (rate > rates[band][strategy])
-                rates[band][strategy] = rate;
-        }
-    }
+    double size = (double)sample[band], known = rates[1][NPUKIT_COPY_PLAIN];
+    double expected = 1e-9 * size / (known > 0 ? known : 2), start = now();
+    if (start + 2 * expected > deadline)
+        return;
+    npukit_copy_with(strategy, dst, src, sample[band]);
+    double rate = 1e-9 * size / (now() - start);
+    if (rate > rates[band][strategy])
+        rates[band][strategy] = rate;
 }
 
 /* The fastest strategy of a band, when it earns its price: what streams is not in the cache
- * afterwards, and a second thread takes a processor from someone else. */
-static enum npukit_copy_strategy fastest(unsigned band)
+ * afterwards, and a second thread takes a processor that others may want the next time. */
+static enum npukit_copy_strategy fastest(unsigned band, int may_stream)
 {
-    static const double price[NPUKIT_COPY_STRATEGIES] = {1, 1.1, 1.2, 1.3};
-    enum npukit_copy_strategy best = NPUKIT_COPY_PLAIN;
+    static const double price[NPUKIT_COPY_STRATEGIES] = {1, 1.2, 1.5, 1.6};
+    int best = NPUKIT_COPY_PLAIN;
     for (int strategy = 1; strategy < NPUKIT_COPY_STRATEGIES; strategy++)
-        if (rates[band][strategy] / price[strategy] > rates[band][best] / price[best])
-            best = (enum npukit_copy_strategy)strategy;
-    return best;
+        if ((may_stream || !(strategy & NPUKIT_COPY_STREAM)) &&
+            rates[band][strategy] / price[strategy] > rates[band][best] / price[best])
+            best = strategy;
+    return (enum npukit_copy_strategy)best;
 }
 
-/* Measure the plan and publish it. Threads that calibrate at the same time disturb each other, but each ends with a valid plan. */
+static int alone(void)
+{
+    cpu_set_t cpus;
+    return sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) < 2;
+}
+
+/* The larger size first, where most is to be gained, and threads last, since on a busy machine
+ * nobody knows how long a helper waits for a processor; for the smaller size they never pay. */
+static void measure_all(char *dst, char *src, double deadline)
+{
+    if (touch(src, src + sample[1], deadline) || touch(dst, dst + sample[1], deadline))
+        return;
+    /* In turns, so that the plain copy finds dst where the streaming one put it, outside of the
+     * caches: there it is in any larger copy. */
+    for (int turn = 0; turn < 2 * REPEATS; turn++)
+        measure(1, turn % 2 ? NPUKIT_COPY_STREAM : NPUKIT_COPY_PLAIN, dst, src, deadline);
+    /* One after the other, as in a program that fills the same buffer again and again: what a plain
+     * copy leaves in the caches counts in its favour. These are short, and soon disturbed. */
+    for (int turn = 0; turn < 4 * REPEATS; turn++)
+        measure(0, turn < 2 * REPEATS ? NPUKIT_COPY_PLAIN : NPUKIT_COPY_STREAM, dst, src, deadline);
+    for (int turn = 0; turn < 2 * REPEATS && !alone(); turn++)
+        measure(1, turn % 2 ? NPUKIT_COPY_STREAM_THREADS : NPUKIT_COPY_THREADS, dst, src, deadline);
+}
+
+/* Measure the plan and publish it. Threads that calibrate at the same time disturb each other, but
+ * each ends with a valid plan. */
 static uint32_t calibrate(void)
 {
     double deadline = now() + BUDGET;
-    size_t size = npukit_copy_band[1], room = 2 * size + 2 * MIB;
-    enum npukit_copy_strategy chosen[NPUKIT_COPY_BANDS] = {NPUKIT_COPY_PLAIN};
+    size_t size = sample[1], room = 2 * size + 2 * MIB;
     forget_rates();
-
     char *arena = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (arena != MAP_FAILED) {
-        madvise(arena, room, MADV_HUGEPAGE); /* present in a tenth of the time */
+        madvise(arena, room, MADV_HUGEPAGE); /* present in less than half the time */
         char *src = (char *)(((uintptr_t)arena + 2 * MIB - 1) & -(2 * MIB));
-        char *dst = src + size;
-        size_t touched = 0;
-        for (unsigned band = 0; band < 2; band++) {
-            size_t end = npukit_copy_band[band];
-            if (touch(src + touched, src + end, deadline) ||
-                touch(dst + touched, dst + end, deadline))
-                break;
-            touched = end;
-            measure(band, dst, src, deadline);
-        }
+        measure_all(src + size, src, deadline);
         munmap(arena, room);
     }
 
-    chosen[0] = fastest(0);
-    /* Without time to measure every strategy on the larger size, the smaller one speaks for it. */
-    chosen[1] = rates[1][NPUKIT_COPY_STREAM] > 0 ? fastest(1) : chosen[0];
-    /* Too large to measure here. libc streams such sizes itself; whether a second thread pays is
-     * as before. */
-    chosen[2] = chosen[1] & NPUKIT_COPY_THREADS;
+    /* What there was no time to measure is copied plainly. The last band is too large to measure,
+     * but libc streams such sizes by itself. */
+    enum npukit_copy_strategy chosen[] = {fastest(0, 1), fastest(1, 1), fastest(1, 0)};
     uint32_t word = plan_word(chosen);
     atomic_store_explicit(&plan, word, memory_order_relaxed);
     return word;

@@ -336,13 +336,82 @@ void npukit_unpack_nc1hwc2(void *dst, const void *src, size_t channels, size_t p
                (unsigned)smaller(c2, channels - c));
 }
 
-/* ---- From and to channels-last: atoms move whole ------------------------------------------ */
+/* ---- From and to channels-last: a transpose whose elements are whole atoms ---------------- */
 
-INLINE void move_atoms(uint8_t *dst, size_t dst_step, const uint8_t *src, size_t src_step,
-                       size_t count)
+/* Sixteen rows at a time: a core merges stores to neighbours, and can do without neighbouring
+ * loads. */
+#define ROWS_AT_ONCE 16
+
+static void transpose_atoms_portable(uint8_t *dst, size_t dst_pitch, const uint8_t *src,
+                                     size_t src_pitch, size_t rows, size_t columns)
 {
-    for (size_t i = 0; i < count; i++)
-        memcpy(dst + i * dst_step, src + i * src_step, NPUKIT_ATOM);
+    size_t row = 0;
+    for (; row + ROWS_AT_ONCE <= rows; row += ROWS_AT_ONCE)
+        for (size_t column = 0; column < columns; column++)
+            for (size_t i = row; i < row + ROWS_AT_ONCE; i++)
+                memcpy(dst + column * dst_pitch + i * NPUKIT_ATOM,
+                       src + i * src_pitch + column * NPUKIT_ATOM, NPUKIT_ATOM);
+    for (; row < rows; row++)
+        for (size_t column = 0; column < columns; column++)
+            memcpy(dst + column * dst_pitch + row * NPUKIT_ATOM,
+                   src + row * src_pitch + column * NPUKIT_ATOM, NPUKIT_ATOM);
+}
+
+#if defined(__x86_64__)
+
+AVX512 INLINE void transpose_4x4_atoms(uint8_t *dst, size_t dst_pitch, const uint8_t *src,
+                                       size_t src_pitch)
+{
+    v512 a = _mm512_loadu_si512(src), b = _mm512_loadu_si512(src + src_pitch);
+    v512 c = _mm512_loadu_si512(src + 2 * src_pitch), d = _mm512_loadu_si512(src + 3 * src_pitch);
+    v512 ab_low = _mm512_shuffle_i32x4(a, b, _MM_SHUFFLE(1, 0, 1, 0));
+    v512 cd_low = _mm512_shuffle_i32x4(c, d, _MM_SHUFFLE(1, 0, 1, 0));
+    v512 ab_high = _mm512_shuffle_i32x4(a, b, _MM_SHUFFLE(3, 2, 3, 2));
+    v512 cd_high = _mm512_shuffle_i32x4(c, d, _MM_SHUFFLE(3, 2, 3, 2));
+    store_v512(dst, _mm512_shuffle_i32x4(ab_low, cd_low, _MM_SHUFFLE(2, 0, 2, 0)));
+    store_v512(dst + dst_pitch, _mm512_shuffle_i32x4(ab_low, cd_low, _MM_SHUFFLE(3, 1, 3, 1)));
+    store_v512(dst + 2 * dst_pitch,
+               _mm512_shuffle_i32x4(ab_high, cd_high, _MM_SHUFFLE(2, 0, 2, 0)));
+    store_v512(dst + 3 * dst_pitch,
+               _mm512_shuffle_i32x4(ab_high, cd_high, _MM_SHUFFLE(3, 1, 3, 1)));
+}
+
+/* AVX2 gains nothing over the portable loop here; nor would this if its stores crossed the lines
+ * of the cache, so the rows before the first whole line of dst go ahead. */
+AVX512 static void transpose_atoms_avx512(uint8_t *dst, size_t dst_pitch, const uint8_t *src,
+                                          size_t src_pitch, size_t rows, size_t columns)
+{
+    size_t ahead = smaller(rows, -(uintptr_t)dst / NPUKIT_ATOM & 3);
+    transpose_atoms_portable(dst, dst_pitch, src, src_pitch, ahead, columns);
+    dst += ahead * NPUKIT_ATOM;
+    src += ahead * src_pitch;
+    rows -= ahead;
+
+    size_t whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
+    for (size_t block = 0; block < whole_rows; block += ROWS_AT_ONCE)
+        for (size_t column = 0; column < whole_columns; column += 4)
+            for (size_t row = block; row < smaller(block + ROWS_AT_ONCE, whole_rows); row += 4)
+                transpose_4x4_atoms(dst + column * dst_pitch + row * NPUKIT_ATOM, dst_pitch,
+                                    src + row * src_pitch + column * NPUKIT_ATOM, src_pitch);
+    transpose_atoms_portable(dst + whole_columns * dst_pitch, dst_pitch,
+                             src + whole_columns * NPUKIT_ATOM, src_pitch, whole_rows,
+                             columns - whole_columns);
+    transpose_atoms_portable(dst + whole_rows * NPUKIT_ATOM, dst_pitch,
+                             src + whole_rows * src_pitch, src_pitch, rows - whole_rows, columns);
+}
+
+#endif
+
+static void transpose_atoms(uint8_t *dst, size_t dst_pitch, const uint8_t *src, size_t src_pitch,
+                            size_t rows, size_t columns)
+{
+#if defined(__x86_64__)
+    if (npukit_simd_level() >= NPUKIT_AVX512) {
+        transpose_atoms_avx512(dst, dst_pitch, src, src_pitch, rows, columns);
+        return;
+    }
+#endif
+    transpose_atoms_portable(dst, dst_pitch, src, src_pitch, rows, columns);
 }
 
 /* The last atom of each pixel when its channels do not fill it: keep `rest` bytes, fill the others.
@@ -364,26 +433,11 @@ static void pack_rest(uint8_t *dst, const uint8_t *src, size_t pixel, size_t pla
     }
 }
 
-/* Each store is the longest run that is contiguous in the destination: what a core writes in order
- * its store buffer merges; reads may jump. */
-#define PIXELS_AT_ONCE 16
-#define ATOMS_AT_ONCE 4
-
 void npukit_pack_nhwc(void *dst, const void *src, size_t channels, size_t plane, size_t itemsize,
                       const void *fill)
 {
     size_t pixel = channels * itemsize, whole = pixel / NPUKIT_ATOM, rest = pixel % NPUKIT_ATOM;
-    for (size_t p = 0; p < plane; p += PIXELS_AT_ONCE) {
-        size_t pixels = smaller(PIXELS_AT_ONCE, plane - p);
-        for (size_t c1 = 0; c1 < whole; c1++) {
-            uint8_t *to = (uint8_t *)dst + (c1 * plane + p) * NPUKIT_ATOM;
-            const uint8_t *from = (const uint8_t *)src + p * pixel + c1 * NPUKIT_ATOM;
-            if (pixels == PIXELS_AT_ONCE)
-                move_atoms(to, NPUKIT_ATOM, from, pixel, PIXELS_AT_ONCE);
-            else
-                move_atoms(to, NPUKIT_ATOM, from, pixel, pixels);
-        }
-    }
+    transpose_atoms(dst, plane * NPUKIT_ATOM, src, pixel, plane, whole);
     if (rest) {
         uint8_t fill_atom[NPUKIT_ATOM];
         make_atom(fill_atom, fill, itemsize);
@@ -404,17 +458,7 @@ void npukit_unpack_nhwc(void *dst, const void *src, size_t channels, size_t plan
                (const uint8_t *)src + (whole * plane + p) * NPUKIT_ATOM,
                inside ? NPUKIT_ATOM : rest);
     }
-    for (size_t c1 = 0; c1 < whole; c1 += ATOMS_AT_ONCE) {
-        size_t atoms = smaller(ATOMS_AT_ONCE, whole - c1);
-        for (size_t p = 0; p < plane; p++) {
-            uint8_t *to = (uint8_t *)dst + p * pixel + c1 * NPUKIT_ATOM;
-            const uint8_t *from = (const uint8_t *)src + (c1 * plane + p) * NPUKIT_ATOM;
-            if (atoms == ATOMS_AT_ONCE)
-                move_atoms(to, NPUKIT_ATOM, from, plane * NPUKIT_ATOM, ATOMS_AT_ONCE);
-            else
-                move_atoms(to, NPUKIT_ATOM, from, plane * NPUKIT_ATOM, atoms);
-        }
-    }
+    transpose_atoms(dst, pixel, src, plane * NPUKIT_ATOM, whole, plane);
 }
 
 /* ---- Weights ------------------------------------------------------------------------------ */

@@ -130,7 +130,7 @@ def munmap(mapping: Mapping) -> None:
 def copy(dst: _Writable, src: _Readable, strategy: str | None = None) -> None:
     """Copy the bytes of `src` to `dst`, which is as long; overlapping ranges as memmove(3).
 
-    Without `strategy`, copy_plan() decides for 4 MiB and more; below, libc's copy is the fastest.
+    Without `strategy`, copy_plan() decides for 4 MiB and more; below, it is libc's copy.
     The first copy of that size measures the plan, in at most 50 ms. Strategies: "plain" (libc),
     "stream" (non-temporal stores: dst will not be in the cache afterwards), "threads" (a second
     thread copies the upper half), "stream+threads". The GIL is released for 32 KiB and more.
@@ -159,10 +159,11 @@ def copy_2d(
 def copy_plan() -> dict[int, tuple[str, dict[str, float]]] | None:
     """{smallest size in bytes: (strategy, {strategy: measured GB/s})}, or None before it is known.
 
-    Bands begin at 4, 16 and 128 MiB. Rates are missing where nothing was measured: in a plan of
-    set_copy_plan(), in the last band, for threads on one processor, and where time ran out; then
-    the band below decides. Beyond 128 MiB libc streams by itself, and only a second thread is
-    considered.
+    Bands begin at 4, 16 and 128 MiB. A strategy other than "plain" is in the plan because it was at
+    least 1.2 times as fast (with threads 1.5 times). Rates are missing where nothing was measured:
+    in a plan of set_copy_plan(), for threads on one processor or below 16 MiB, and where time ran
+    out. Nor is the last band measured: there libc streams by itself, and a second thread is taken
+    where it paid in the band below.
     """
 
 def set_copy_plan(plan: _Mapping[int, str] | str | None) -> None:

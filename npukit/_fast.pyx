@@ -14,7 +14,12 @@ from cpython.buffer cimport (
     PyBuffer_Release,
     PyObject_GetBuffer,
 )
-from cpython.long cimport PyLong_AsLong, PyLong_AsUnsignedLong, PyLong_Check, PyLong_CheckExact
+from cpython.long cimport (
+    PyLong_AsLongAndOverflow,
+    PyLong_AsUnsignedLong,
+    PyLong_Check,
+    PyLong_CheckExact,
+)
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyIndex_Check, PyNumber_Index
 from cpython.ref cimport Py_INCREF
@@ -148,10 +153,9 @@ cdef int _apart(cnp.ndarray out, const void *src, uintptr_t size) except -1:
 
 cdef unsigned long _word(object number) except? 0xFEED:
     """An int as the kernel takes it: an address, or a value of either sign."""
-    try:
-        return PyLong_AsUnsignedLong(number)
-    except OverflowError:
-        return <unsigned long>PyLong_AsLong(number)
+    cdef int overflow
+    cdef long word = PyLong_AsLongAndOverflow(number, &overflow)
+    return PyLong_AsUnsignedLong(number) if overflow else <unsigned long>word
 
 
 def ioctl(int fd, unsigned int request, object arg=None):
@@ -176,6 +180,8 @@ def ioctl(int fd, unsigned int request, object arg=None):
         error = errno if result == -1 else 0
     if held:
         PyBuffer_Release(&view)
+    if result == 0:
+        return 0, 0  # a constant, where any other tuple has to be made
     return result, error
 
 
