@@ -562,7 +562,8 @@ class SocketServer:
                 while True:
                     message, _, _ = _receive(sock)
                     self._answer(sock, caller, message)
-        except (Gone, OSError, ValueError):
+        except (Gone, OSError, ValueError, TypeError):
+            # It has gone, or it does not speak our language.
             pass
         finally:
             sock.close()

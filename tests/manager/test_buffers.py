@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Buffers between client and service: rows B01 to B10 on every back-end, and what lies between."""
 
+import contextlib
 import errno
 import gc
 import mmap
@@ -15,6 +16,7 @@ import pytest
 from manager.lending import BACKENDS, CACHE, TAKES_BACK, WEIGHTS, Lending
 from support import no_leak
 
+from npukit.abi import wrapfd
 from npukit.ioctl import NpuError
 from npukit.manager.allocator import Allocator, Heap, LastResort
 from npukit.manager.backends import FileSegment, MemfdBackend, best_backend
@@ -552,3 +554,98 @@ def test_the_best_backend_is_found() -> None:
             backend.close()
     with pytest.raises(ValueError, match="needs kill"):
         Allocator([], last_resort=LastResort.KILL)
+
+
+class Slow:
+    """A back-end whose loads last until they are let go."""
+
+    name, counts_maps = "slow", False
+
+    def __init__(self) -> None:
+        self.inner = MemfdBackend()
+        self.kernel = self.inner.kernel
+        self.loading, self.go = threading.Event(), threading.Event()
+
+    def alloc(self, size: int, name: str, prot: int, segment: FileSegment | None = None) -> Any:
+        held = self.inner.alloc(size, name, prot)
+        load = held.load
+
+        class SlowHeld:
+            def load(_, segment: FileSegment) -> None:  # noqa: N805
+                self.loading.set()
+                assert self.go.wait(10)
+                load(segment)
+
+            def __getattr__(_, name: str) -> Any:  # noqa: N805
+                return getattr(held, name)
+
+        return SlowHeld()
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("what", ["preempt", "free", "die"])
+def test_while_the_worker_fills_a_buffer(what: str, weights: tuple[int, bytes]) -> None:
+    """The memory stays until the worker is done, and goes then."""
+    heard: list[Any] = []
+    with no_leak():
+        slow = Slow()
+        allocator = Allocator([Heap(slow, [0], [WEIGHTS])])
+        client = BufferClient()
+        session = allocator.connect(client, "A")
+        client.connect(session)
+        there = threading.Event()
+        client.alloc_async(
+            [
+                AllocRequest(
+                    0,
+                    WEIGHTS,
+                    PAGE,
+                    on_alloc=lambda code, buffer, cookie: there.set(),
+                    on_preempt=lambda buffer, cookie: heard.append("preempt"),
+                )
+            ]
+        )
+        assert there.wait(10)
+        (buffer,) = client.buffers()
+        buffer.load_async(FileSegment(weights[0], PAGE), lambda code, buffer: heard.append(code))
+        assert slow.loading.wait(10)
+        if what == "preempt":
+            assert session.preempt(buffer.request_id) == 0
+            assert allocator.tick() == 0
+            assert allocator.used() == PAGE
+        else:
+            (buffer.free if what == "free" else session.close)()
+            assert allocator.used() == 0
+        slow.go.set()
+        # Closing waits for the worker, and ends the session.
+        allocator.close()
+        assert allocator.used() == 0
+        assert heard == ([0] if what == "preempt" else [])
+        with pytest.raises(NpuError) if what != "free" else contextlib.nullcontext():
+            client.close()
+
+
+def test_buffers_have_names(taking: Lending) -> None:
+    client = taking.client()
+    buffer = client.alloc()
+    if taking.name == "memfd":
+        name = os.readlink(f"/proc/self/fd/{buffer.fileno()}")
+    else:
+        wrap: Any = taking.kernel.file(buffer.fileno())  # type: ignore[attr-defined]
+        name = wrap.content.buffer.label.decode()
+    assert "npubuf-1-1" in name
+    client.close()
+
+
+@pytest.mark.parametrize("name", [name for name in TAKES_BACK if name != "memfd"])
+def test_a_client_that_emptied_its_own_wrap(name: str) -> None:
+    with no_leak(), Lending(name) as lending:
+        client = lending.client()
+        buffer = client.alloc()
+        for request in (wrapfd.WRAPFD_DEV_IOC_ACQUIRE_OWNERSHIP, wrapfd.WRAPFD_DEV_IOC_EMPTY):
+            request(lending.kernel, buffer.fileno())
+        assert lending.allocator.preempt(MIB) == MIB
+        assert lending.events == [("preempt", "a")]
+        client.close()

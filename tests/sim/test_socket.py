@@ -7,6 +7,7 @@ import fcntl
 import mmap
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -362,14 +363,34 @@ def test_when_the_server_goes_every_call_says_so(tmp_path: Path) -> None:
         SocketKernel(tmp_path / "npu")
 
 
+def fork_there(state: State) -> tuple[int, str]:
+    child = os.fork()
+    if child == 0:
+        try:
+            state.kernel.path("rocket")
+        except ConnectionError:
+            os._exit(7)
+        os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), state.kernel.path("rocket")
+
+
 def test_a_forked_child_needs_its_own_kernel(machine: tuple[SimKernel, Path]) -> None:
-    with SocketKernel(machine[1]) as kernel:
-        child = os.fork()
-        if child == 0:
-            try:
-                kernel.path("rocket")
-            except ConnectionError:
-                os._exit(0)
-            os._exit(1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert kernel.path("rocket") == ROCKET
+    with Peer(machine[1]) as peer:
+        assert peer.do(fork_there) == (7, ROCKET)
+
+
+def test_nonsense_ends_the_connection_and_nothing_else(machine: tuple[SimKernel, Path]) -> None:
+    _, path = machine
+    for data in (b"{", b"7\n", b'["hello"]\n', b'["open", 1]\n', b"\xff\n"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            sock.connect(str(path))
+            sock.send(data)
+            assert sock.recv(100) == b""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.connect(str(path))
+        sock.send(b'["hello", "me"]\n')
+        for data in (b'["ioctl"]\n', b'["toast", 1]\n', b'["mmap", 99, 1, 0, 1, 1]\n'):
+            sock.send(data)
+            assert sock.recv(10000)[:7] in (b'["oops"', b'["errno')
+    with SocketKernel(path) as remote:
+        assert remote.path("rocket") == ROCKET
