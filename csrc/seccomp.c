@@ -4,6 +4,7 @@
 #endif
 #include "seccomp.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -16,8 +17,12 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -47,6 +52,9 @@ static int result_of(long value)
 }
 
 /* ---- The filter ---- */
+
+/* In the half of the descriptor's register that the kernel ignores. */
+#define OUR_OWN_MMAP 0x6e70756bu
 
 #define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
 /* Both architectures are little-endian. */
@@ -84,20 +92,18 @@ int npukit_seccomp_trap(void)
         IF_EQUAL('u', 1, 0), /* udmabuf */
         IF_EQUAL(0xBC, 0, 1), /* wrapfd */
         TRAP,
-        /* mmap: a file, and offset or flags as those of buffers. */
         PASS,
+        /* mmap: a file, and offset or flags as those of buffers; but not one of our own. */
         LOAD_LOW(4),
-        IF_ANY(0x80000000, 4, 0),
+        IF_ANY(0x80000000, 6, 0),
+        LOAD_HIGH(4),
+        IF_EQUAL(OUR_OWN_MMAP, 4, 0),
         LOAD_HIGH(5),
         IF_EQUAL(0, 0, 3),
-        LOAD_LOW(5),
-        IF_EQUAL(0, 2, 0),
-        PASS,
-        TRAP,
         LOAD_LOW(3),
-        IF_ANY(MAP_SHARED, 0, 1),
-        TRAP,
+        IF_ANY(MAP_SHARED, 1, 0),
         PASS,
+        TRAP,
     };
     struct sock_fprog program = {.len = sizeof(code) / sizeof(*code), .filter = code};
     /* Without the second flag any signal would have the kernel make a call twice. */
@@ -244,6 +250,100 @@ int npukit_file_locked(int fd, int64_t start)
     if (fcntl(fd, F_OFD_GETLK, &lock) < 0)
         return -errno;
     return lock.l_type != F_UNLCK;
+}
+
+/* ---- A system call that another process makes for us ---- */
+
+#if defined(__x86_64__)
+#define CALL_INSTRUCTION 2 /* bytes */
+#define SET_CALL(state, number, a, b, c, d, e, f) \
+    ((state).rax = (number), (state).orig_rax = (unsigned long)-1, (state).rdi = (a), \
+     (state).rsi = (b), (state).rdx = (c), (state).r10 = (d), (state).r8 = (e), (state).r9 = (f))
+#define COUNTER(state) (state).rip
+#define RESULT(state) (state).rax
+#else
+#define CALL_INSTRUCTION 4
+#define SET_CALL(state, number, a, b, c, d, e, f) \
+    ((state).regs[8] = (number), (state).regs[0] = (a), (state).regs[1] = (b), \
+     (state).regs[2] = (c), (state).regs[3] = (d), (state).regs[4] = (e), (state).regs[5] = (f))
+#define COUNTER(state) (state).pc
+#define RESULT(state) (state).regs[0]
+#endif
+
+/* Wait until the traced thread stops; -ESRCH when it has died, of which its parent is to learn. */
+static int wait_for_stop(int tid)
+{
+    siginfo_t info;
+    do {
+        if (waitid(P_PID, tid, &info, WEXITED | WSTOPPED | WNOWAIT | __WALL) < 0) {
+            if (errno == EINTR)
+                continue;
+            return -errno;
+        }
+        if (info.si_code == CLD_EXITED || info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED)
+            return -ESRCH;
+        return result_of(waitpid(tid, NULL, __WALL));
+    } while (1);
+}
+
+/* Let the stopped thread make the call that is set in `regs`; then `regs` has its result. */
+static int make_call(int tid, struct user_regs_struct *regs)
+{
+    struct iovec vector = {regs, sizeof(*regs)};
+    COUNTER(*regs) -= CALL_INSTRUCTION;
+    if (ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &vector) < 0)
+        return -errno;
+    /* It stops where the call begins and where it ends. */
+    for (int stop = 0; stop < 2; stop++) {
+        if (ptrace(PTRACE_SYSCALL, tid, 0, 0) < 0)
+            return -errno;
+        int error = wait_for_stop(tid);
+        if (error < 0)
+            return error;
+    }
+    return result_of(ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &vector));
+}
+
+int npukit_seccomp_mmap(int listener, const struct npukit_call *call, int fd, uint64_t offset)
+{
+    const uint64_t *args = call->args;
+    int tid = (int)call->pid;
+    if (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0)
+        return -errno;
+    if (ptrace(PTRACE_INTERRUPT, tid, 0, 0) < 0) {
+        int error = -errno;
+        ptrace(PTRACE_DETACH, tid, 0, 0);
+        return error;
+    }
+    /* The call ends, and the thread stops before it returns to the program. */
+    npukit_seccomp_answer(listener, call->id, 0, -ENOSYS);
+    int error = wait_for_stop(tid);
+    if (error < 0)
+        return error;
+    struct user_regs_struct saved, regs;
+    struct iovec vector = {&saved, sizeof(saved)};
+    uint64_t mask, all = ~0ULL;
+    if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &vector) < 0 ||
+        ptrace(PTRACE_GETSIGMASK, tid, sizeof(mask), &mask) < 0 ||
+        ptrace(PTRACE_SETSIGMASK, tid, sizeof(all), &all) < 0) {
+        error = -errno;
+        ptrace(PTRACE_DETACH, tid, 0, 0);
+        return error;
+    }
+    regs = saved;
+    SET_CALL(regs, __NR_mmap, args[0], args[1], args[2], args[3],
+             (uint64_t)OUR_OWN_MMAP << 32 | (uint32_t)fd, offset);
+    error = make_call(tid, &regs);
+    if (error == 0) {
+        RESULT(saved) = RESULT(regs);
+        regs = saved;
+        SET_CALL(regs, __NR_close, (uint64_t)fd, 0, 0, 0, 0, 0);
+        error = make_call(tid, &regs);
+    }
+    ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &vector);
+    ptrace(PTRACE_SETSIGMASK, tid, sizeof(mask), &mask);
+    ptrace(PTRACE_DETACH, tid, 0, 0);
+    return error;
 }
 
 /* ---- Truncation ---- */

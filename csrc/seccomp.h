@@ -3,6 +3,7 @@
 #ifndef NPUKIT_SECCOMP_H
 #define NPUKIT_SECCOMP_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* A system call that waits for its answer. */
@@ -23,8 +24,8 @@ struct npukit_identity {
 /* All below: 0 or more, or -errno. */
 
 /* Trap the NPU requests of this thread and of all that it starts; the listener's descriptor.
- * Trapped are: ioctl with a type byte of an NPU driver; mmap of a file where a node has its buffers
- * (offsets from 4 GiB) or shared from the start of a file (a dma-buf); ftruncate. */
+ * Trapped are: ioctl with a type byte of an NPU driver; mmap of a file, shared or where a node has
+ * its buffers (offsets from 4 GiB); ftruncate. */
 int npukit_seccomp_trap(void);
 
 /* Let a sleeper be woken on the core of the waker; does nothing before Linux 6.6. */
@@ -56,6 +57,11 @@ int npukit_pidfd_take(int pidfd, int fd);
 int npukit_pidfd_identify(int pidfd, int fd, struct npukit_identity *identity);
 /* Its position alone, which takes fewer system calls. */
 int64_t npukit_pidfd_position(int pidfd, int fd);
+
+/* Answer an mmap by making one of another file: `fd`, a descriptor of the caller that is closed then,
+ * at `offset`. The thread is stopped for it (ptrace), which -EPERM says is not allowed or done by
+ * another; the call still waits then. */
+int npukit_seccomp_mmap(int listener, const struct npukit_call *call, int fd, uint64_t offset);
 
 /* A lock on the byte at `start` that belongs to the open file and goes with it. */
 int npukit_file_lock(int fd, int64_t start);

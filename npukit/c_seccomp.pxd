@@ -27,6 +27,7 @@ cdef extern from "seccomp.h" nogil:
     int npukit_pidfd_take(int pidfd, int fd)
     int npukit_pidfd_identify(int pidfd, int fd, npukit_identity *identity)
     int64_t npukit_pidfd_position(int pidfd, int fd)
+    int npukit_seccomp_mmap(int listener, const npukit_call *call, int fd, uint64_t offset)
     int npukit_file_lock(int fd, int64_t start)
     int npukit_file_locked(int fd, int64_t start)
     int npukit_survive_truncation()

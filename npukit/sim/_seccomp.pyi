@@ -26,8 +26,8 @@ FIRST_TAG: int
 def trap() -> int:
     """Trap NPU requests of this thread and of all that it starts; the listener's descriptor.
 
-    Trapped are ioctl with the type byte of an NPU driver, mmap of a file at offsets from 4 GiB on
-    or shared from its start, and ftruncate. Sets no_new_privs. OSError(EINVAL) before Linux 5.19.
+    Trapped are ioctl with the type byte of an NPU driver, mmap of a file that is shared or at
+    offsets from 4 GiB on, and ftruncate. Sets no_new_privs. OSError(EINVAL) before Linux 5.19.
     """
 
 def unshare(flags: int) -> None: ...
@@ -120,6 +120,13 @@ class Call:
     def closes_on_exec(self, fd: int) -> bool: ...
     def give(self, fd: int, cloexec: bool = True) -> int:
         """The number that a copy of our ``fd`` has in the process; Errno(EMFILE)."""
+
+    def mmap(self, fd: int, offset: int) -> None:
+        """Answer an mmap by mapping our file ``fd`` at ``offset`` instead.
+
+        The thread itself makes that call, for which it is stopped by ptrace; OSError(EPERM) when
+        another traces it already. The call is answered then, unless there is an error.
+        """
 
     def shut(self, fd: int) -> None:
         """Let go of what a descriptor of the process stands for; the number remains, as

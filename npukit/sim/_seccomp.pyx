@@ -23,6 +23,7 @@ from npukit.c_seccomp cimport (
     npukit_seccomp_answer,
     npukit_seccomp_continue,
     npukit_seccomp_give,
+    npukit_seccomp_mmap,
     npukit_seccomp_over,
     npukit_seccomp_receive,
     npukit_seccomp_sync_wake_up,
@@ -351,6 +352,14 @@ cdef class Call:
         if number < 0:
             raise Errno(EINTR if number == -ENOENT else -number)
         return number
+
+    def mmap(self, int fd, uint64_t offset):
+        cdef int number = self.give(fd), error
+        with nogil:
+            error = npukit_seccomp_mmap(self.listener.fd, &self.raw, number, offset)
+        if error < 0 and npukit_seccomp_valid(self.listener.fd, self.raw.id):
+            self.shut(number)
+            raise OSError(-error, os.strerror(-error))
 
     def shut(self, int fd):
         # A descriptor cannot be closed from outside; nothing better than /dev/null can be left.

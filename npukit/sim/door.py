@@ -78,9 +78,9 @@ class NodePages(Pages):
         self.freed.append((place, size))
         self._poke()
 
-    def sweep(self, mapped: Sequence[tuple[int, int]]) -> None:
-        """Give the pages back of all that is freed and does not touch a range in ``mapped``."""
-        freed, self.freed = self.freed, []
+    def sweep(self, freed: Sequence[tuple[int, int]], mapped: Sequence[tuple[int, int]]) -> None:
+        """Of what was freed before it was asked for ranges that are ``mapped``, give the pages back
+        of all that does not touch one."""
         for place, size in freed:
             if any(start < place + size and place < end for start, end in mapped):
                 self.freed.append((place, size))
@@ -243,20 +243,25 @@ class Door(SimKernel):
         if file is None:
             return None
         try:
-            file.mmap(call, length, offset, prot, flags).unmapped()
+            area = file.mmap(call, length, offset, prot, flags)
+            area.unmapped()
         except Errno as error:
             if self.strict:
                 code = errno.errorcode.get(error.code)
                 self.say(f"strict: mmap of {length} bytes at {offset:#x} gets {code}")
             raise
-        if isinstance(file, DmaBufSim) and _file_of(file) is None:
-            self.say(
-                "a dma-buf that was exported from a device's buffer cannot be mapped by its own "
-                "descriptor here (EACCES); map it through the device's node",
-                once=True,
-            )
-            return -errno.EACCES
-        return None
+        if not isinstance(file, DmaBufSim) or _file_of(file) is not None:
+            return None
+        # The pages are somewhere in another file.
+        problem = "it lies in several files"
+        if len(area.pieces) == 1:
+            try:
+                call.mmap(area.pieces[0].fd, area.pieces[0].offset)
+                return None
+            except OSError as error:
+                problem = f"ptrace: {error.strerror}"
+        self.say(f"a dma-buf cannot be mapped here by its own descriptor ({problem})", once=True)
+        return -errno.EACCES
 
     # ---- Which open file?
 
@@ -363,7 +368,7 @@ class Door(SimKernel):
 
     def _install_buffer(self, fd: int, file: SimFile, cloexec: bool) -> int:
         """Programs get an open file of the pages themselves, where those begin a file; else one of
-        the right size that cannot be mapped. ``fd`` is ours to close."""
+        the right size, of which each mmap is replaced. ``fd`` is ours to close."""
         pages = _file_of(file)
         if pages is not None:
             os.close(fd)
@@ -480,13 +485,15 @@ class Door(SimKernel):
         with self.lock:
             for inode in list(self._inodes.values()):
                 self._sweep_inode(inode)
-            pending = [pages for pages in self._node_pages() if pages.freed]
+            pending = [(pages, pages.freed) for pages in self._node_pages() if pages.freed]
+            for pages, _ in pending:
+                pages.freed = []
             if not pending:
                 return
-        ranges = mapped_ranges(os.getpid(), {_key(pages.fd)[1] for pages in pending})
+        ranges = mapped_ranges(os.getpid(), {_key(pages.fd)[1] for pages, _ in pending})
         with self.lock:
-            for pages in pending:
-                pages.sweep(ranges.get(_key(pages.fd)[1], []))
+            for pages, freed in pending:
+                pages.sweep(freed, ranges.get(_key(pages.fd)[1], []))
 
     def _sweep_inode(self, inode: Inode) -> None:
         if inode.watch < 0:

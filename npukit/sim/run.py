@@ -112,7 +112,9 @@ def _serve(door: Door, pid: int, nodes: Sequence[int], listener: int) -> int:
     def over() -> bool:
         with contextlib.suppress(BlockingIOError):
             os.read(wake, 4096)
-        family.reap()
+        # Not while a thread is traced, whose stops are for the tracer alone.
+        with door.lock:
+            family.reap()
         return family.status is not None and served.over
 
     door.tend(over, wake)

@@ -30,8 +30,7 @@ static void churn(void)
         memcpy(buffer.memory, job.image, JOB_BYTES);
         rocket_start(fd, &job, &buffer);
         rocket_wait(fd, &buffer, 1);
-        struct prime_handle prime = {.handle = buffer.handle, .flags = O_CLOEXEC};
-        ioctl(fd, PRIME_HANDLE_TO_FD, &prime);
+        map_export(fd, &buffer);
         int heap_fd = open_node(heap);
         struct dma_heap_alloc alloc = {.len = 65536, .fd_flags = O_RDWR | O_CLOEXEC};
         ioctl(heap_fd, DMA_HEAP_ALLOC, &alloc);
@@ -42,7 +41,6 @@ static void churn(void)
         }
         close(alloc.fd);
         close(heap_fd);
-        close(prime.fd);
         munmap(buffer.memory, JOB_BYTES);
         close(fd);
     }

@@ -196,10 +196,49 @@ static void exports(const char *node)
     CHECK(errno == EINVAL);
     CHECK(ioctl(other, PRIME_FD_TO_HANDLE, &(struct prime_handle){.fd = 999}) == -1);
     CHECK(errno == EBADF);
-    CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, prime.fd, 0) == MAP_FAILED && errno == EACCES);
     close(prime.fd);
     close(fd);
     close(other);
+}
+
+/* An exported buffer is mapped by its own descriptor too, and the pages are the same. */
+static void maps_exports(const char *node)
+{
+    int fd = open_node(node), status;
+    struct buffer buffer = rocket_buffer(fd, 8192);
+    struct prime_handle prime = {.handle = buffer.handle, .flags = O_CLOEXEC | O_RDWR};
+    CHECK(ioctl(fd, PRIME_HANDLE_TO_FD, &prime) == 0);
+    int lowest = dup(0);
+    close(lowest);
+    memset(buffer.memory, 3, 8192);
+    char *both = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, prime.fd, 0);
+    CHECK(both != MAP_FAILED && both[0] == 3 && both[8191] == 3);
+    both[100] = 4;
+    CHECK(buffer.memory[100] == 4);
+    char *half = mmap(NULL, 4096, PROT_READ, MAP_SHARED, prime.fd, 4096);
+    CHECK(half != MAP_FAILED);
+    buffer.memory[4096] = 5;
+    CHECK(half[0] == 5);
+    CHECK(mmap(NULL, 12288, PROT_READ, MAP_SHARED, prime.fd, 0) == MAP_FAILED && errno == EINVAL);
+    /* No descriptor is left that was not there before. */
+    int next = dup(0);
+    CHECK(next == lowest);
+    close(next);
+    /* The memory outlives handle, file and descriptor. */
+    gem_close(fd, &buffer);
+    munmap(buffer.memory, 8192);
+    close(prime.fd);
+    close(fd);
+    pid_t pid = fork();
+    if (pid == 0) {
+        usleep(200000);
+        both[0] = 9;
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    CHECK(both[0] == 9 && both[100] == 4 && half[0] == 5);
+    munmap(both, 8192);
+    munmap(half, 4096);
 }
 
 int main(int argc, char **argv)
@@ -230,6 +269,7 @@ int main(int argc, char **argv)
     refuses_stray_maps(node);
     shares_heap_buffers(argv[3]);
     exports(node);
+    maps_exports(node);
 
     fd = open_node(node);
     rocket_run(fd, &job);

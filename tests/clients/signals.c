@@ -36,6 +36,9 @@ static void requests_run_once(const char *node)
         CHECK(request(fd, ROCKET_CREATE_BO, &create) == 0);
         CHECK(create.handle == i + 1 && create.dma_address == i * 4096);
     }
+    struct buffer buffer = rocket_buffer(fd, 4096);
+    for (int i = 0; i < 100; i++)
+        map_export(fd, &buffer);
     close(fd);
 }
 

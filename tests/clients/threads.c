@@ -16,6 +16,7 @@ static void *work(void *unused)
         rocket_run(fd, &job);
         struct buffer other = rocket_buffer(shared, 4096);
         memset(other.memory, i, 4096);
+        map_export(shared, &other);
         CHECK(rocket_wait(shared, &other, 1) == 0);
         CHECK(munmap(other.memory, 4096) == 0);
         gem_close(shared, &other);

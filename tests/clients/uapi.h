@@ -131,14 +131,24 @@ static inline int request(int fd, unsigned long number, void *argument)
     return result;
 }
 
+/* The same goes for mmap, which no kernel interrupts otherwise. */
+static inline char *map(size_t size, int fd, uint64_t offset)
+{
+    char *memory;
+    do
+        memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
+    while (memory == MAP_FAILED && errno == EINTR);
+    CHECK(memory != MAP_FAILED);
+    return memory;
+}
+
 struct buffer { uint32_t handle; uint64_t address, object; char *memory; };
 
 static inline struct buffer rocket_buffer(int fd, size_t size)
 {
     struct rocket_create_bo create = {.size = size};
     CHECK(request(fd, ROCKET_CREATE_BO, &create) == 0);
-    char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, create.offset);
-    CHECK(memory != MAP_FAILED);
+    char *memory = map(size, fd, create.offset);
     return (struct buffer){create.handle, create.dma_address, 0, memory};
 }
 
@@ -147,10 +157,9 @@ static inline struct buffer rknpu_buffer(int fd, size_t size, uint32_t flags)
     struct rknpu_mem_create create = {
         .size = size, .flags = RKNPU_NON_CONTIGUOUS | RKNPU_EXACT | flags};
     CHECK(request(fd, RKNPU_MEM_CREATE, &create) == 0);
-    struct rknpu_mem_map map = {.handle = create.handle};
-    CHECK(request(fd, RKNPU_MEM_MAP, &map) == 0);
-    char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, map.offset);
-    CHECK(memory != MAP_FAILED);
+    struct rknpu_mem_map where = {.handle = create.handle};
+    CHECK(request(fd, RKNPU_MEM_MAP, &where) == 0);
+    char *memory = map(size, fd, where.offset);
     return (struct buffer){create.handle, create.dma_addr, create.obj_addr, memory};
 }
 
@@ -176,6 +185,18 @@ static inline int rocket_wait(int fd, const struct buffer *buffer, double second
 {
     struct rocket_prep_bo prep = {buffer->handle, 0, seconds_from_now(seconds)};
     return ioctl(fd, ROCKET_PREP_BO, &prep);
+}
+
+/* Export a buffer and look at it through the dma-buf. */
+static inline void map_export(int fd, const struct buffer *buffer)
+{
+    struct prime_handle prime = {.handle = buffer->handle, .flags = O_CLOEXEC | O_RDWR};
+    CHECK(request(fd, PRIME_HANDLE_TO_FD, &prime) == 0);
+    char *memory = map(4096, prime.fd, 0);
+    buffer->memory[1] = 77;
+    CHECK(memory[1] == 77);
+    CHECK(munmap(memory, 4096) == 0);
+    close(prime.fd);
 }
 
 /* One job in a buffer that must stand where the job was made for. */

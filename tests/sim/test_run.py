@@ -123,10 +123,7 @@ def test_threads(clients: Path) -> None:
 
 def test_open_files(clients: Path) -> None:
     """fork, dup, exec, sockets, mappings, dma-bufs."""
-    succeeds(
-        door(clients / "files", ROCKET, clients / "rocket.job", HEAP),
-        r"npukit sim run: a dma-buf that .* cannot be mapped .*\n",
-    )
+    succeeds(door(clients / "files", ROCKET, clients / "rocket.job", HEAP))
 
 
 def test_signals(clients: Path) -> None:
