@@ -194,6 +194,16 @@ CASES = {
         ("req", ["B", 1], can(("B", 1, "NO"))),
         ("work_end", ["A", "COMPLETED"], []),
     ],
+    "only the one who has worked is asked when the turn passes": [
+        budget({"dram": 7}),
+        *load("A", 1, 1),
+        *load("A", 2, 2),
+        *load("B", 1, 1),
+        *load("C", 1, 3),
+        ("req", ["B", 2, 4], can(("B", 2, "NO"))),
+        ("work_end", ["A", "COMPLETED"], [leave("A", 2)]),
+        ("unloaded", ["A", 2], [done("A", 2), leave("C", 1), *can(("B", 2, "WAIT"))]),
+    ],
     # ---- gangs
     "a gang is all or none": [
         budget(4),
@@ -360,6 +370,18 @@ CASES = {
         *load("A", 1),
         ("prio", ["B", 100], []),
         ("req", ["B", 1], [leave("A", 1), *can(("B", 1, "WAIT"))]),
+    ],
+    "a gang is as young as the youngest that is left of it": [
+        budget(2),
+        ("opt", ["min_res", 5], []),
+        ("work_end", ["A", "COMPLETED"], []),
+        ("gang", ["A", [[1, "S"], [2, "S"]]], can(("A", 1, "NOW"), ("A", 2, "NOW"))),
+        ("loaded", ["A", 1], []),
+        ("advance", [3], []),
+        ("loaded", ["A", 2], []),
+        ("unloaded", ["A", 2], [done("A", 2)]),
+        ("req", ["B", 1, "M"], can(("B", 1, "NO"))),
+        ("advance", [2], [leave("A", 1), *can(("B", 1, "WAIT"))]),
     ],
     "the other models of a young one's principal are not protected by it": [
         budget(4),

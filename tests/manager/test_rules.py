@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The engine against its rules written plainly: the same events, the same callbacks and states."""
 
+from collections import Counter
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -72,6 +74,8 @@ class Lockstep(RuleBasedStateMachine):
         states = {key: self.engine.state(*key) for key in self.live}
         assert states == {key: r.state for key, r in self.reference.requests.items()}
         assert self.engine.info()["warm"] == list(self.reference.warm)
+        contents = Counter(r.content for r in self.reference.requests.values() if r.content)
+        assert self.engine._shared == sum(n > 1 for n in contents.values())  # else it walks in vain
 
     @rule(principal=st.sampled_from(PRINCIPALS))
     def connect(self, principal):
@@ -124,11 +128,12 @@ class Lockstep(RuleBasedStateMachine):
         self.both("", "set_priority", principal, Importance(value))
 
     @rule(
-        principal=st.sampled_from(PRINCIPALS),
-        reason=st.sampled_from([EndReason.COMPLETED] * 3 + [EndReason.PAUSED]),
+        principals=st.lists(st.sampled_from(PRINCIPALS), min_size=1, max_size=4),
+        reason=st.sampled_from([EndReason.COMPLETED] * 5 + [EndReason.PAUSED]),
     )
-    def work_ended(self, principal, reason):
-        self.both("", "work_ended", Work(principal), reason)
+    def work_ended(self, principals, reason):
+        for principal in principals:
+            self.both("", "work_ended", Work(principal), reason)
 
     @rule(data=st.data())
     def policy(self, data):
