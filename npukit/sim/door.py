@@ -454,7 +454,9 @@ class Door(SimKernel):
         """Notice what ends, until ``over`` says that nothing is left. ``wake`` is a descriptor that
         becomes readable when it is to be asked."""
         assert self.listener is not None
-        again: list[float] = []
+        looks: list[float] = []
+        """When to look for ended files again."""
+        swept = 0.0
         while not over():
             poller = select.poll()
             for fd in (self._inotify, self._poke_out, wake):
@@ -464,32 +466,37 @@ class Door(SimKernel):
                 for inode in self._inodes.values():
                     if inode.watch < 0:
                         poller.register(inode.fd, 0)
-            ready = poller.poll(again.pop(0) * 1000 if again else None)
-            seen = {fd for fd, _ in ready}
-            if self._poke_out in seen:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._poke_out, 65536)
-            if self._inotify in seen:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._inotify, 65536)
-                # The event comes shortly before the file's lock goes.
-                again = [0.001, 0.01, 0.1]
-            self.sweep()
-            with self.lock:
                 waiting = any(pages.freed for pages in self._node_pages())
-            if waiting and not again:
-                again = [SWEEP_SECONDS]
+            due = looks[:1] + ([swept + SWEEP_SECONDS] if waiting else [])
+            pause = max(min(due) - time.monotonic(), 0) * 1000 if due else None
+            seen = {fd for fd, _ in poller.poll(pause)}
+            now = time.monotonic()
+            for fd in seen & {self._poke_out, self._inotify}:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(fd, 65536)
+            looks = [when for when in looks if when > now]
+            if self._inotify in seen:
+                # The event comes shortly before the file's lock goes.
+                looks = [now + 0.001, now + 0.01, now + 0.1]
+            self.sweep_files()
+            if now >= swept + SWEEP_SECONDS:
+                self.sweep_pages()
+                swept = time.monotonic()
 
-    def sweep(self) -> None:
-        """End the open files that no program has any more, and give freed pages back."""
+    def sweep_files(self) -> None:
+        """End the open files that no program has any more."""
         with self.lock:
             for inode in list(self._inodes.values()):
                 self._sweep_inode(inode)
+
+    def sweep_pages(self) -> None:
+        """Give the pages back that were freed and that no program maps."""
+        with self.lock:
             pending = [(pages, pages.freed) for pages in self._node_pages() if pages.freed]
             for pages, _ in pending:
                 pages.freed = []
-            if not pending:
-                return
+        if not pending:
+            return
         ranges = mapped_ranges(os.getpid(), {_key(pages.fd)[1] for pages, _ in pending})
         with self.lock:
             for pages, freed in pending:
@@ -601,19 +608,37 @@ def _signals(tid: int) -> tuple[int, int, int, int, int]:
 
 def descendants(pid: int) -> set[int]:
     """All processes below ``pid``."""
-    parents: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat_file:
-                # The name, in parentheses, may hold anything.
-                parent = int(stat_file.read().rpartition(b")")[2].split()[1])
-                parents.setdefault(parent, []).append(int(name))
+    known = os.path.exists(f"/proc/self/task/{threading.get_native_id()}/children")
     found: set[int] = set()
     queue = [pid]
     while queue:
-        for child in parents.get(queue.pop(), []):
+        for child in (children if known else _all_children)(queue.pop()):
             found.add(child)
             queue.append(child)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """The processes that the threads of ``pid`` are parents of."""
+    found: list[int] = []
+    # A process that ends meanwhile leaves its children to us, where they are found the next time.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for tid in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{tid}/children") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def _all_children(pid: int) -> list[int]:
+    """The same where the kernel keeps no such lists (CONFIG_PROC_CHILDREN)."""
+    found: list[int] = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            with open(f"/proc/{name}/stat", "rb") as file:
+                # The program's name, in parentheses, may hold anything.
+                parent = int(file.read().rpartition(b")")[2].split()[1])
+            if parent == pid:
+                found.append(int(name))
     return found
 
 

@@ -25,6 +25,8 @@ KEPT = (
 _SYSFS_DRIVERS = {"rknpu": "RKNPU", "rknpu-misc": "RKNPU", "rocket": "rocket"}
 _CLASSES = {"dri": "drm", "accel": "accel", "dma_heap": "dma_heap"}
 """Folder of /dev -> class of /sys; what stands in /dev itself is in class misc."""
+OURS = "devices/npukit"
+"""Folder of /sys where the simulated devices are."""
 _HIDDEN = ("drm", "accel")
 """Classes of which the machine's own devices are not shown, as their nodes are not."""
 
@@ -110,6 +112,7 @@ def _furnish_sys(devices: Sequence[SimDevice]) -> None:
 
     sysfs allows no new entries, and many lists of devices are folders of symbolic links.
     """
+    hidden = {OURS, *(f"class/{name}" for name in _HIDDEN)}
     rebuilt = ("", "class", "dev", "dev/char", "devices", "class/misc", "class/dma_heap")
     with _replaced("/sys") as old:
         for folder in rebuilt:
@@ -118,15 +121,15 @@ def _furnish_sys(devices: Sequence[SimDevice]) -> None:
                 continue
             for name in os.listdir(f"{old}/{folder}"):
                 path = os.path.join(folder, name)
-                if path not in rebuilt and path not in {f"class/{hidden}" for hidden in _HIDDEN}:
+                if path not in rebuilt and path not in hidden:
                     _keep(f"{old}/{path}", f"/sys/{path}")
         for number, device in enumerate(devices):
-            _describe(device, f"/sys/devices/npukit/{device.name}.{number}")
+            _describe(device, f"/sys/{OURS}/{device.name}.{number}")
 
 
 def _describe(device: SimDevice, parent: str) -> None:
     driver = _SYSFS_DRIVERS.get(device.name, device.name)
-    os.makedirs(f"/sys/devices/npukit/drivers/{driver}", exist_ok=True)
+    os.makedirs(f"/sys/{OURS}/drivers/{driver}", exist_ok=True)
     os.makedirs(parent)
     os.symlink(f"../drivers/{driver}", f"{parent}/driver")
     _write(f"{parent}/uevent", f"DRIVER={driver}\n")

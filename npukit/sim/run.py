@@ -118,7 +118,7 @@ def _serve(door: Door, pid: int, nodes: Sequence[int], listener: int) -> int:
         return family.status is not None and served.over
 
     door.tend(over, wake)
-    door.sweep()
+    door.sweep_files()
     if door.report is not None:
         print("\n".join(["npukit sim run: report", *door.report.lines()]), file=sys.stderr)
     assert family.status is not None

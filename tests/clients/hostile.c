@@ -27,6 +27,16 @@ static void bad_pointers(int fd)
     CHECK(mprotect(hole, 4096, PROT_READ) == 0);
     CHECK(fails(fd, ROCKET_CREATE_BO, create) == EFAULT);
     CHECK(fails(fd, GEM_CLOSE, &(struct gem_close){.handle = 1}) == 0);
+    /* A descriptor that was made and cannot be told is of no use. */
+    int heap = open_node("/dev/dma_heap/system"), next = dup(0);
+    close(next);
+    CHECK(mprotect(hole, 4096, PROT_READ | PROT_WRITE) == 0);
+    *(struct dma_heap_alloc *)hole = (struct dma_heap_alloc){.len = 4096};
+    CHECK(mprotect(hole, 4096, PROT_READ) == 0);
+    CHECK(fails(heap, DMA_HEAP_ALLOC, hole) == EFAULT);
+    CHECK(fails(next, _IOW('b', 0, uint64_t), &(uint64_t){2}) == ENOTTY);
+    close(next);
+    close(heap);
     CHECK(mprotect(hole, 4096, PROT_NONE) == 0);
     CHECK(fails(fd, ROCKET_PREP_BO, hole) == EFAULT);
     munmap(hole, 4096);

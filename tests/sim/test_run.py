@@ -212,6 +212,17 @@ def test_the_exit_status_passes_through() -> None:
     assert "no simulated device 'toaster'" in unknown.stderr
 
 
+def test_what_is_impossible_is_said() -> None:
+    """One program cannot have two supervisors."""
+    inner = [sys.executable, "-m", "npukit", "sim", "run", "--", "echo", "never"]
+    result = door(*inner)
+    assert (result.returncode, result.stdout) == (125, "")
+    assert re.fullmatch(
+        r"npukit sim run: system calls cannot be trapped .* on this machine: .*busy\n",
+        result.stderr,
+    )
+
+
 def test_processes_left_behind_are_served_to_their_end(clients: Path) -> None:
     run = f"{clients}/matmul rocket {ROCKET} {clients}/rocket.job"
     result = door("sh", "-c", f"(sleep 0.3; {run}) & exit 3")
