@@ -15,7 +15,7 @@ import ctypes
 import errno
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Self
@@ -45,8 +45,8 @@ HEAP_CHUNK = 64 << 20
 MAX_ARGUMENTS = 4095
 MAX_CUS = 32
 CMD_BYTES = 4096
-_AIMS = 8
-"""How often the place of a piece of heap is corrected."""
+_AIMS = 64
+"""How many wrong gaps are filled before the place of a piece of heap is given up."""
 
 
 class BoKind(IntEnum):
@@ -381,22 +381,20 @@ class HwContext:
         self._closed = True
         device = self.device
         device._contexts.discard(self)
+        kernel, fd = device.kernel, device._file.fd
+        try:
+            # Its timeline belongs to us, not to the context.
+            drm_abi.DRM_IOCTL_SYNCOBJ_DESTROY(kernel, fd, handle=self.syncobj)
+        finally:
+            try:
+                abi.DRM_IOCTL_AMDXDNA_DESTROY_HWCTX(kernel, fd, handle=self.handle)
+            except BaseException:
+                # It may still run, and read its units' images.
+                device.quarantine += self.units
+                raise
         with contextlib.ExitStack() as stack:
             for buffer in self.units:
                 stack.callback(buffer.close)
-            stack.callback(
-                abi.DRM_IOCTL_AMDXDNA_DESTROY_HWCTX,
-                device.kernel,
-                device._file.fd,
-                handle=self.handle,
-            )
-            # Its timeline belongs to us, not to the context.
-            stack.callback(
-                drm_abi.DRM_IOCTL_SYNCOBJ_DESTROY,
-                device.kernel,
-                device._file.fd,
-                handle=self.syncobj,
-            )
 
     def __enter__(self) -> Self:
         return self
@@ -445,13 +443,13 @@ class AmdxdnaDevice(DrmDevice):
         if heap_size <= 0 or heap_size % HEAP_CHUNK:
             raise ValueError(f"a heap of {heap_size} bytes: it is a multiple of {HEAP_CHUNK}")
         self._contexts: weakref.WeakSet[HwContext] = weakref.WeakSet()
-        self.quarantine: list[object] = []
-        """What commands that could not be ended may still use; ``close`` lets it go."""
+        self.dependents: weakref.WeakSet[Any] = weakref.WeakSet()
+        """What is built on the device and must be closed before it."""
+        self.quarantine: list[Any] = []
+        """What commands that could not be ended may still use; closed with the device."""
         self._heap: list[AmdxdnaBuffer] = []
         self._filler: Mapping | None = None
         """Addresses kept for further pieces."""
-        self._shims: list[Mapping] = []
-        """Those above, so that they are found again."""
         super().__init__(kernel or LinuxKernel(), path)
         self.quirks = Quirks.of((self.version.major, self.version.minor))
         try:
@@ -472,30 +470,55 @@ class AmdxdnaDevice(DrmDevice):
 
     # The heap.
 
-    def _aim(self, size: int) -> int:
-        """Make the kernel put the ``size`` bytes that are mapped next where a piece belongs.
+    @contextlib.contextmanager
+    def _aimed(self, size: int) -> Iterator[int]:
+        """Within, the kernel puts the ``size`` bytes that are mapped next where a piece belongs.
 
         That is behind the last piece, or for the first at a multiple of 64 MiB with room behind it
-        for the others. The kernel is told no address and takes the top of the highest gap that
-        fits: what lies above the place is taken first, then the room behind the piece. What others
-        map meanwhile is found out when the piece is mapped.
+        for the others, which is kept by a filler. The kernel is told no address: it takes the top
+        of the highest gap that fits, so all that would be taken before the place is taken first.
         """
-        place = self._heap[-1].map().address + self._heap[-1].size if self._heap else None
         room = max(self.heap_max - self.heap_size, size)
+        strays: list[Mapping] = []
         self._release_filler()
+        try:
+            if self._heap:
+                last = self._heap[-1]
+                place = last.map().address + last.size
+            else:
+                probe = _reserve(self.kernel, room + HEAP_CHUNK)
+                end = probe.address + HEAP_CHUNK
+                place = end - end % HEAP_CHUNK
+                self.kernel.munmap(probe)
+            if room > size:
+                self._filler = self._reserve_at(place + size, room - size, strays)
+            self.kernel.munmap(self._reserve_at(place, size, strays))
+            yield place
+        finally:
+            for stray in strays:
+                self.kernel.munmap(stray)
+
+    def _reserve_at(self, address: int, size: int, strays: list[Mapping]) -> Mapping:
+        """Addresses from ``address`` on; ``strays`` collects those that were in the way."""
         for _ in range(_AIMS):
-            probe = _reserve(self.kernel, room)
-            found = probe.address
-            self.kernel.munmap(probe)
-            if place is None:
-                place = found - found % HEAP_CHUNK
-            if found <= place:
-                break
-            self._shims.append(_reserve(self.kernel, min(found - place, room)))
-        assert place is not None
-        if room > size:
-            self._filler = _reserve(self.kernel, room - size)
-        return place
+            found = _reserve(self.kernel, size)
+            over = found.address - address
+            if over == 0:
+                return found
+            if 0 < over < size:
+                # The right gap, but its top is higher than it should be.
+                self.kernel.munmap(found)
+                found = _reserve(self.kernel, over)
+            strays.append(found)
+        raise self._misplaced(strays[-1].address, address)
+
+    def _misplaced(self, found: int, wanted: int) -> NpuError:
+        return NpuError(
+            errno.EAGAIN,
+            path=self.path,
+            hint=f"heap is mapped at {found:#x} and must be at {wanted:#x}: something else was "
+            "mapped there meanwhile; try again, or open with a larger heap_size",
+        )
 
     def _release_filler(self) -> None:
         filler, self._filler = self._filler, None
@@ -507,15 +530,10 @@ class AmdxdnaDevice(DrmDevice):
         answer = self.call(abi.DRM_IOCTL_AMDXDNA_CREATE_BO, size=size, type=abi.AMDXDNA_BO_DEV_HEAP)
         piece = AmdxdnaBuffer(self, answer.handle, size, 0, BoKind.HEAP)
         try:
-            place = self._aim(size)
-            address = piece.map().address
-            if address != place or address % HEAP_CHUNK:
-                raise NpuError(
-                    errno.EAGAIN,
-                    path=self.path,
-                    hint=f"a piece of heap is mapped at {address:#x} and must be at {place:#x}: "
-                    "another thread maps memory; try again, or open with a larger heap_size",
-                )
+            with self._aimed(size) as place:
+                address = piece.map().address
+            if address != place:
+                raise self._misplaced(address, place)
             info = self.call(abi.DRM_IOCTL_AMDXDNA_GET_BO_INFO, handle=piece.handle)
         except BaseException:
             piece.close()
@@ -667,24 +685,30 @@ class AmdxdnaDevice(DrmDevice):
         return sorted(self._contexts, key=lambda context: context.handle)
 
     def close(self, strict: bool = False) -> None:
-        held = strict and (self._exports or any(buffer.views for buffer in self._children))
+        # Packets are mapped for their programs, which close them.
+        views = (b.views for b in self._children if getattr(b, "kind", None) is not BoKind.CMD)
+        held = strict and (self._exports or any(views))
         if not self._closed and not held:
             self._end_contexts()
         super().close(strict)
         if self._closed:
-            self.quarantine.clear()
             self._release_filler()
-            while self._shims:
-                self.kernel.munmap(self._shims.pop())
 
     def _end_contexts(self) -> None:
         with contextlib.ExitStack() as stack:
-            for child in list(self._children):
-                # Without its contexts the NPU uses nothing more.
-                assert isinstance(child, AmdxdnaBuffer)
-                child._holds = 0
+            # Without its contexts the NPU uses nothing more.
+            stack.callback(self._let_go)
             for context in list(self._contexts):
                 stack.callback(context.close)
+            for dependent in list(self.dependents):
+                stack.callback(dependent.close)
+
+    def _let_go(self) -> None:
+        for child in list(self._children):
+            assert isinstance(child, AmdxdnaBuffer)
+            child._holds = 0
+        while self.quarantine:
+            self.quarantine.pop().close()
 
     # Questions.
 
@@ -818,8 +842,12 @@ class AmdxdnaDevice(DrmDevice):
 
 
 def _reserve(kernel: Kernel, size: int) -> Mapping:
-    """Addresses without memory."""
-    flags = _fast.MAP_PRIVATE | _fast.MAP_ANONYMOUS | _fast.MAP_NORESERVE
+    """Addresses without memory.
+
+    Shared, as a device's memory is: the kernel puts private anonymous memory elsewhere, where it
+    can have huge pages.
+    """
+    flags = _fast.MAP_SHARED | _fast.MAP_ANONYMOUS | _fast.MAP_NORESERVE
     return kernel.mmap(-1, size, 0, _fast.PROT_NONE, flags)
 
 

@@ -237,6 +237,7 @@ class NpuProgram:
         self._reservations: list[Reservation] = []
         self._closed = False
         self._check()
+        device.dependents.add(self)
 
     @classmethod
     def load(
@@ -366,7 +367,7 @@ class NpuProgram:
                 stack.callback(reservation.release)
             stack.callback(self._drop_context)
             for command in self._commands:
-                stack.callback(command.buffer.close)
+                stack.callback(command.close)
             for kernel in list(self._kernels):
                 stack.callback(kernel.close)
             for run in list(self._runs):
@@ -389,6 +390,10 @@ class _Command:
 
     def state(self) -> State:
         return ert.state_of(self.memory[:4])
+
+    def close(self) -> None:
+        self.memory.release()
+        self.buffer.close()
 
 
 class NpuKernel:
@@ -648,17 +653,21 @@ class Run:
         with program._shared.lock:
             program._runs.discard(self)
             if program._closed:
-                self._command.buffer.close()
+                self._command.close()
             else:
                 program._commands.append(self._command)
 
+    def close(self) -> None:
+        """Called by the device, which closes: nothing looks at the packet any more."""
+        self._command.memory.release()
+
 
 def quarantined(device: AmdxdnaDevice) -> list[AmdxdnaBuffer]:
-    """The buffers of runs that could not be ended."""
+    """The buffers of runs and contexts that could not be ended."""
     held: dict[int, Any] = {}
-    for run in device.quarantine:
-        assert isinstance(run, Run)
-        held.update({buffer.handle: buffer for buffer in (*run._buffers, run._command.buffer)})
+    for item in device.quarantine:
+        used = (*item._buffers, item._command.buffer) if isinstance(item, Run) else (item,)
+        held.update({buffer.handle: buffer for buffer in used})
     return list(held.values())
 
 
