@@ -37,11 +37,16 @@ def nothing_left(dsp: FastRpcSim) -> Iterator[None]:
     with no_leak():
         yield
         gc.collect()
-        dsp.dsp.join()
-        assert threads() == set()
-        assert dsp.dsp.processes == {}
-        if dsp.channel is not None:
-            assert not any(dsp.channel.sessions)
+        check_idle(dsp)
+
+
+def check_idle(dsp: FastRpcSim) -> None:
+    """Fails when sessions or threads are left."""
+    dsp.dsp.join()
+    assert threads() == set()
+    assert dsp.dsp.processes == {}
+    if dsp.channel is not None:
+        assert not any(dsp.channel.sessions)
 
 
 @contextlib.contextmanager
