@@ -5,7 +5,8 @@
  * rk3588_space.c  what its DMA can reach: buffers by IOVA
  * rk3588_pc.c     command words, registers, the chain of tasks
  * rk3588_conv.c   CNA and CORE: features and weights through the CBUF, sums of products
- * rk3588_dpu.c    DPU: from sums to elements in memory
+ * rk3588_dpu.c    DPU and DPU_RDMA: registers, operands and memory
+ * rk3588_stage.c  DPU: the arithmetic, from sums to elements in memory
  * rk3588_gemm.c   the arithmetic, by SIMD variant
  *
  * All functions that return int return 0, or -1 with the fault filled in.
@@ -105,7 +106,7 @@ enum npu_block { NPU_PC, NPU_CNA, NPU_CORE = 3, NPU_DPU, NPU_DPU_RDMA, NPU_PPU, 
 struct npu_cached {
     int valid;
     int64_t first_bank;
-    int fp16;
+    int fp16, depthwise;
     int64_t shape[4];
 };
 
@@ -171,27 +172,108 @@ int npu_expect(const struct npu *npu, uint32_t field, int64_t expected, const ch
 
 enum npu_precision { NPU_INT8, NPU_INT16, NPU_FP16, NPU_BF16, NPU_INT32, NPU_FP32 };
 
-/* What CORE hands to DPU and where DPU puts it. */
-struct npu_output {
-    int64_t width, height, channels; /* as written; channels from `kernels` on are zero */
-    int64_t kernels;
-    int fp16;                     /* sums are fp32, else int32 */
-    enum npu_precision precision; /* of the elements */
-    struct npu_cube cube;
+static inline int64_t npu_precision_bytes(enum npu_precision precision)
+{
+    return precision == NPU_INT8 ? 1 : precision == NPU_INT32 || precision == NPU_FP32 ? 4 : 2;
+}
+
+/* value / 2^shift, shift at most 63: to nearest, ties to even or away from zero. */
+static inline int64_t npu_shift_right(int64_t value, int shift, int away)
+{
+    int64_t floor, rest, half;
+
+    if (!shift)
+        return value;
+    floor = value >> shift;
+    rest = value & (int64_t)((UINT64_C(1) << shift) - 1);
+    half = INT64_C(1) << (shift - 1);
+    return floor + (rest > half || (rest == half && (away ? value >= 0 : floor & 1)));
+}
+
+/* A number inside the DPU: int32 when it computes in integers, else fp32. */
+union npu_value {
+    int32_t i;
+    float f;
 };
 
-int npu_dpu_decode(const struct npu *npu, struct npu_output *out, struct npu_fault *fault);
+/* BS or BN: per channel, an addition, a multiplication and a clamp. A NULL or 0 leaves one out. */
+struct npu_stage {
+    int multiply_first;      /* BN; BS adds first */
+    union npu_value *add;    /* [channels] */
+    int subtract;
+    union npu_value *factor; /* [channels] */
+    int prelu;               /* multiply negative values alone */
+    int shift[2];            /* of a product that is not negative, and that is */
+    int relu, relux;
+    union npu_value limit;
+};
+
+enum npu_algorithm { NPU_EW_NONE, NPU_EW_MAX, NPU_EW_MIN, NPU_EW_ADD, NPU_EW_MINUS, NPU_EW_MUL };
+
+/* EW: with an operand for each element, or for each channel. */
+struct npu_elementwise {
+    enum npu_algorithm algorithm;
+    int prelu;
+    int shift[2]; /* of a product, as above */
+    int relu, relux;
+    union npu_value limit;
+    union npu_value *values; /* [channels], or NULL: from the cubes */
+    int cubes; /* 2: surfaces alternate between them */
+    struct npu_cube cube[2];
+    enum npu_precision precision; /* of elements in the cubes */
+    int convert, add_first, round_away, conversion_shift; /* of operands from memory */
+    int32_t offset, scale;
+};
+
+/* What CORE or the memory hands to DPU, what it does and where it puts it. */
+struct npu_output {
+    int64_t width, height, channels; /* as written */
+    int64_t real;                    /* channels from this one on are written as zero */
+    int depthwise, flying;
+    int fp16;                     /* values are fp32, else int32 */
+    enum npu_precision precision; /* of the elements written */
+    struct npu_stage bs, bn;
+    struct npu_elementwise ew;
+    int round_away, shift; /* of the output conversion */
+    int32_t offset, scale;
+    int plain; /* nothing but a change of format */
+    struct npu_cube cube;
+    /* A per-channel operand that DPU_RDMA reads, see load_operands. */
+    int operands_from_memory;
+    struct npu_cube operands;
+    int32_t *window_factor; /* [channels], or NULL: times the sum of a window, added to its sums */
+    struct npu_cube source; /* flying: what is read */
+    enum npu_precision source_precision;
+    union npu_value *values; /* owns all per-channel values */
+};
+
+/* `rdma`: whether DPU_RDMA is enabled. What it fills in is to be given to npu_dpu_close. */
+int npu_dpu_decode(const struct npu *npu, struct npu_output *out, int rdma,
+                   struct npu_fault *fault);
+/* Checks what will be read and written, and reads the operands of channels. */
+int npu_dpu_open(const struct npu *npu, const struct npu_space *space, struct npu_output *out,
+                 struct npu_fault *fault);
+void npu_dpu_close(struct npu_output *out);
+int64_t npu_dpu_bytes(const struct npu_output *out);
+
+/* The most channels that one call of the following takes. */
+#define NPU_STORE_CHANNELS 64
+
+/* Channels of one pixel from one cube, or from two that hold every other surface. */
+void npu_dpu_fetch(const struct npu_space *space, const struct npu_cube *cubes, int alternate,
+                   enum npu_precision precision, int64_t first, int count, int64_t y, int64_t x,
+                   union npu_value *dst, enum npukit_simd level);
 
 /*
- * Write the channels first .. first + count - 1 of `pixels` consecutive output pixels. `sums` has
- * one row of `stride` int32 or float per pixel; `first` is a multiple of an atom's channels.
+ * Process and write the channels first .. first + count - 1 of `pixels` consecutive output pixels.
+ * `sums` has one row of `stride` int32 or float per pixel; `first` is a multiple of 16.
  */
 void npu_dpu_store(const struct npu_space *space, const struct npu_output *out, const void *sums,
                    int64_t stride, int64_t first, int64_t count, int64_t pixel, int pixels,
                    enum npukit_simd level);
 
 /* CNA, CORE and DPU: one convolution. Adds to *status the interrupt bits that it raises. */
-int npu_conv_execute(struct npu *npu, const struct npu_space *space, struct npu_run *run,
+int npu_conv_execute(struct npu *npu, const struct npu_space *space, struct npu_run *run, int rdma,
                      uint32_t *status);
 
 /* Calls work(argument, i, threads) for each i below `threads`, side by side, and waits for all. */

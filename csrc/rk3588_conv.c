@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * CNA and CORE: a direct convolution.
+ * CNA and CORE: a direct or a depthwise convolution.
  *
  * Features are read as 16-byte atoms (16 int8 or 8 fp16 channels of one pixel) at
  * base + 16 * (c1 * surface pitch + y * row pitch + x). With GROUP_LINE_OFF = 0, LINE_STRIDE is
  * four row pitches and SURF_STRIDE the surface pitch less four widths; with 1, LINE_STRIDE is the
  * row pitch and SURF_STRIDE the surface pitch less one width. Padding on the left and at the top is
  * set by registers, on the right and at the bottom it is what the output size asks for.
+ *
+ * Weights of a depthwise convolution are one kernel of as many channels as the input, in groups of 64
+ * channels (what Mesa packs).
+ *
+ * Channel-last input (ARGB_IN) of one channel is a byte for each pixel; LINE_STRIDE and SURF_STRIDE
+ * count bytes. Bytes become int8 by the input conversion, round(x * scale >> truncate) + offset,
+ * and the other channels of the atom are 0. All of that is inferred from the one program that is
+ * known to do so, Mesa's, where no other order of the conversion could be told apart.
  *
  * The CBUF holds what a task has fetched when it fits the banks that the task gives it, features
  * first and weights behind them, so that the next task may reuse it. What does not fit is streamed:
@@ -29,9 +37,6 @@
 #define SMALL_WORK (2 << 20) /* below this, a thread costs more than it brings */
 
 static const struct npu_rule modes[] = {
-    {CNA_CONV_MODE, 0, "convolution mode (0 is direct)"},
-    {CNA_ARGB_IN, 0, "channel-last input"},
-    {CNA_NONALIGN_DMA, 0, "non-aligned input"},
     {CNA_DECONV, 0, "deconvolution"},
     {CNA_DECONV_X_STRIDE, 0, "deconvolution"},
     {CNA_DECONV_Y_STRIDE, 0, "deconvolution"},
@@ -47,21 +52,40 @@ static const struct npu_rule modes[] = {
     {CNA_FC_SKIP_EN, 0, "fully connected mode"},
     {CNA_DATA_OFFSET, 0, "fully connected mode"},
     {CNA_WEIGHT_OFFSET, 0, "fully connected mode"},
-    {CNA_DATA_SIGN, 1, "unsigned input"},
-    {CNA_CVT_BYPASS, 1, "input conversion"},
-    {CNA_PER_CHANNEL_CVT_EN, 0, "input conversion"},
     {CNA_OV4K_BYPASS, 0, "bursts across 4 KiB"},
     {CNA_WT_DEC_BYPASS, 0, "compressed weights"},
     {CNA_DECOMP_CONTROL, 0, "compressed weights"},
     {CNA_DCOMP_REGNUM, 0, "compressed weights"},
-    {CORE_DW_EN, 0, "depthwise convolution"},
     {CORE_ROUND_TYPE, 0, "truncation of sums"},
     {CORE_CLIP_TRUNCATE, 0, "truncation of sums"},
     {CORE_UNDOC_3030_VALUE, 0, "a register that no manual describes"},
 };
 
+static const struct npu_rule atom_input[] = {
+    {CNA_NONALIGN_DMA, 0, "non-aligned input of whole atoms"},
+    {CNA_DATA_SIGN, 1, "unsigned input"},
+    {CNA_CVT_BYPASS, 1, "input conversion"},
+    {CNA_PER_CHANNEL_CVT_EN, 0, "input conversion"},
+};
+
+static const struct npu_rule byte_input[] = {
+    {CNA_ARGB_IN, 8, "channel-last input of more than one channel"},
+    {CNA_NONALIGN_DMA, 1, "aligned channel-last input"},
+    {CNA_GROUP_LINE_OFF, 1, "channel-last input in groups of lines"},
+    {CNA_IN_PRECISION, NPU_INT8, "channel-last input of other precisions"},
+    {CNA_CONV_MODE, 0, "channel-last input of a depthwise convolution"},
+    {CNA_CVT_BYPASS, 0, "channel-last input as it is"},
+    {CNA_CVT_TYPE, 0, "input conversion that adds first"},
+    {CNA_ROUND_TYPE, 0, "input conversion with another rounding"},
+    {CNA_PER_CHANNEL_CVT_EN, 0xffff, "input conversion of some channels"},
+};
+
 struct conv {
     int fp16, bytes; /* of one element */
+    int depthwise;
+    int channel_last;
+    int is_signed, truncate; /* of channel-last input, as the next line */
+    int32_t offset, scale;
     int64_t width, height, channels, atoms;
     int64_t kernels, kernel_width, kernel_height, taps;
     int64_t stride_x, stride_y, pad_left, pad_top;
@@ -81,16 +105,42 @@ static int fail(struct npu_fault *fault, const struct npu *npu, uint32_t field, 
 
 /* ---------------------------------------------------------------- registers */
 
-static int decode_modes(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
+static int decode_channel_last(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
+{
+    if (!npu_get(npu, CNA_ARGB_IN))
+        return npu_require(npu, atom_input, sizeof atom_input / sizeof *atom_input, fault);
+    conv->channel_last = 1;
+    conv->is_signed = (int)npu_get(npu, CNA_DATA_SIGN);
+    conv->truncate = (int)npu_get(npu, CNA_CVT_TRUNCATE_0);
+    conv->scale = (int32_t)(npu_get(npu, CNA_CVT_SCALE0) ^ 0x8000) - 0x8000;
+    conv->offset = (int32_t)(npu_get(npu, CNA_CVT_OFFSET0) ^ 0x8000) - 0x8000;
+    return npu_require(npu, byte_input, sizeof byte_input / sizeof *byte_input, fault);
+}
+
+static int decode_modes(const struct npu *npu, struct conv *conv, int rdma,
+                        struct npu_fault *fault)
 {
     const uint32_t precision = npu_get(npu, CNA_IN_PRECISION);
     const uint32_t variant = npu_get(npu, CNA_UNDOC_CORE_VARIANT);
+    const uint32_t mode = npu_get(npu, CNA_CONV_MODE);
 
     if (npu_require(npu, modes, sizeof modes / sizeof *modes, fault))
+        return -1;
+    if (mode != 0 && mode != 3)
+        return npu_fail(fault, NPU_UNSUPPORTED, CNA_CONV_MODE, mode, NPU_NO_IOVA,
+                        "only 0 (direct) and 3 (depthwise) are modelled");
+    conv->depthwise = conv->out.depthwise = mode == 3;
+    if (npu_expect(npu, CORE_DW_EN, conv->depthwise, "is 1 for a depthwise convolution alone",
+                   fault))
         return -1;
     if (precision != NPU_INT8 && precision != NPU_FP16)
         return npu_fail(fault, NPU_UNSUPPORTED, CNA_IN_PRECISION, precision, NPU_NO_IOVA,
                         "only 0 (int8) and 2 (fp16) are modelled");
+    if (conv->depthwise && precision != NPU_INT8)
+        return npu_fail(fault, NPU_UNSUPPORTED, CNA_IN_PRECISION, precision, NPU_NO_IOVA,
+                        "how depthwise weights of fp16 are laid out is not known");
+    if (decode_channel_last(npu, conv, fault))
+        return -1;
     const struct npu_rule same[] = {
         {CNA_PROC_PRECISION, precision, "another precision than the input's"},
         {CORE_PROC_PRECISION, precision, "another precision than the input's"},
@@ -109,7 +159,7 @@ static int decode_modes(const struct npu *npu, struct conv *conv, struct npu_fau
     }
     conv->fp16 = conv->out.fp16 = precision == NPU_FP16;
     conv->bytes = conv->fp16 ? 2 : 1;
-    return npu_dpu_decode(npu, &conv->out, fault);
+    return npu_dpu_decode(npu, &conv->out, rdma, fault);
 }
 
 static int decode_input(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
@@ -144,6 +194,13 @@ static int decode_input(const struct npu *npu, struct conv *conv, struct npu_fau
         .line_bytes = ATOM * conv->width,
         .field = CNA_FEATURE_BASE_ADDR,
     };
+    if (conv->channel_last) {
+        if (conv->atoms != 1)
+            return fail(fault, npu, CNA_DATAIN_CHANNEL, "has to be 16 for channel-last input");
+        conv->features.surface_pitch = conv->features.surface_pitch / ATOM;
+        conv->features.line_pitch = line_stride;
+        conv->features.line_bytes = conv->width;
+    }
     if (conv->features.base % ATOM)
         return fail(fault, npu, CNA_FEATURE_BASE_ADDR, "has to be a multiple of 16");
     if (npu_expect(npu, CNA_DMA_WIDTH, conv->width, "has to equal DATAIN_WIDTH", fault) ||
@@ -155,7 +212,9 @@ static int decode_input(const struct npu *npu, struct conv *conv, struct npu_fau
 
 static int decode_weights(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
 {
-    conv->kernels = npu_get(npu, CNA_WEIGHT_KERNELS);
+    const int64_t stored = npu_get(npu, CNA_WEIGHT_KERNELS);
+
+    conv->kernels = conv->depthwise ? conv->channels : stored;
     conv->kernel_width = npu_get(npu, CNA_WEIGHT_WIDTH);
     conv->kernel_height = npu_get(npu, CNA_WEIGHT_HEIGHT);
     conv->taps = conv->kernel_width * conv->kernel_height;
@@ -164,18 +223,21 @@ static int decode_weights(const struct npu *npu, struct conv *conv, struct npu_f
         return fail(fault, npu, CNA_WEIGHT_WIDTH, "has to be at least 1");
     if (!conv->kernel_height)
         return fail(fault, npu, CNA_WEIGHT_HEIGHT, "has to be at least 1");
-    if (!conv->kernels)
+    if (!stored)
         return fail(fault, npu, CNA_WEIGHT_KERNELS, "has to be at least 1");
+    if (conv->depthwise &&
+        npu_expect(npu, CNA_WEIGHT_KERNELS, 1, "is 1 for a depthwise convolution", fault))
+        return -1;
     if (npu_expect(npu, CNA_WEIGHT_BYTES_PER_KERNEL, conv->kernel_bytes,
                    "is width x height x DATAIN_CHANNEL x bytes of an element", fault) ||
-        npu_expect(npu, CNA_WEIGHT_BYTES, conv->kernels * conv->kernel_bytes,
+        npu_expect(npu, CNA_WEIGHT_BYTES, stored * conv->kernel_bytes,
                    "is kernels x bytes per kernel", fault))
         return -1;
     conv->weights = (struct npu_cube){
         .base = npu_get(npu, CNA_DECOMPRESS_ADDR0),
         .surfaces = 1,
         .lines = 1,
-        .line_bytes = conv->kernels * conv->kernel_bytes,
+        .line_bytes = stored * conv->kernel_bytes,
         .field = CNA_DECOMPRESS_ADDR0,
     };
     if (conv->weights.base % ATOM)
@@ -236,15 +298,20 @@ static int check_output(const struct npu *npu, const struct conv *conv, struct n
                    fault))
         return -1;
     if (conv->kernels > out->channels)
-        return fail(fault, npu, CNA_WEIGHT_KERNELS, "is more than the channels that DPU writes");
+        return fail(fault, npu, conv->depthwise ? CNA_DATAIN_CHANNEL : CNA_WEIGHT_KERNELS,
+                    "is more than the channels that DPU writes");
     if (npu_get(npu, DPU_ORIG_CHANNEL) >= conv->kernels)
-        return fail(fault, npu, DPU_ORIG_CHANNEL, "has to be below WEIGHT_KERNELS");
+        return fail(fault, npu, DPU_ORIG_CHANNEL,
+                    conv->depthwise ? "has to be below DATAIN_CHANNEL"
+                                    : "has to be below WEIGHT_KERNELS");
     return 0;
 }
 
 static int decode_banks(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
 {
-    const int64_t entries = npu_get(npu, CNA_DATA_ENTRIES); /* of 64 bytes, for one row */
+    /* Of 64 bytes, for one row. Of channel-last input Mesa counts pixels, all of them. */
+    const int64_t entries = conv->channel_last ? (conv->row_bytes + 63) / 64
+                                               : npu_get(npu, CNA_DATA_ENTRIES);
 
     conv->data_banks = npu_get(npu, CNA_DATA_BANK);
     conv->weight_banks = npu_get(npu, CNA_WEIGHT_BANK);
@@ -270,11 +337,11 @@ static int decode_banks(const struct npu *npu, struct conv *conv, struct npu_fau
     return 0;
 }
 
-static int decode(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
+static int decode(const struct npu *npu, struct conv *conv, int rdma, struct npu_fault *fault)
 {
     conv->stride_x = npu_get(npu, CNA_CONV_X_STRIDE);
     conv->stride_y = npu_get(npu, CNA_CONV_Y_STRIDE);
-    if (decode_modes(npu, conv, fault) || decode_pad(npu, conv, fault) ||
+    if (decode_modes(npu, conv, rdma, fault) || decode_pad(npu, conv, fault) ||
         decode_input(npu, conv, fault) || decode_weights(npu, conv, fault) ||
         check_windows(npu, conv, fault) || check_output(npu, conv, fault))
         return -1;
@@ -295,6 +362,7 @@ static struct npu_cached describe_weights(const struct conv *conv)
     return (struct npu_cached){.valid = conv->weights_fit,
                                .first_bank = conv->data_banks,
                                .fp16 = conv->fp16,
+                               .depthwise = conv->depthwise,
                                .shape = {conv->kernels, conv->channels, conv->kernel_width,
                                          conv->kernel_height}};
 }
@@ -302,7 +370,7 @@ static struct npu_cached describe_weights(const struct conv *conv)
 static int holds(const struct npu_cached *held, const struct npu_cached *wanted)
 {
     return held->valid && wanted->valid && held->first_bank == wanted->first_bank &&
-           held->fp16 == wanted->fp16 &&
+           held->fp16 == wanted->fp16 && held->depthwise == wanted->depthwise &&
            !memcmp(held->shape, wanted->shape, sizeof held->shape);
 }
 
@@ -329,6 +397,8 @@ struct job {
     enum npukit_simd level;
     struct npu_weights weights;
     size_t pixel_bytes; /* of one pixel's operands */
+    int32_t *totals;    /* of the channels of a pixel, where window sums are wanted; else NULL */
+    int32_t pad_total;
     uint8_t *panel;     /* operands of the rows first_row .. end_row - 1 */
     uint8_t *pad;       /* operands of a pixel of padding */
     int64_t first_row, end_row;
@@ -344,6 +414,28 @@ static void copy_atom(const struct job *job, uint8_t *dst, int64_t offset)
         memcpy(dst, cube->flat + offset, ATOM);
     else
         npu_space_read(job->space, cube->base + offset, dst, ATOM);
+}
+
+/* Rows of channel-last bytes: one channel of each atom, converted. */
+static void gather_bytes(const struct job *job, int64_t first, int64_t end, uint8_t *dst)
+{
+    const struct conv *conv = job->conv;
+    const struct npu_cube *cube = &conv->features;
+
+    memset(dst, 0, (size_t)((end - first) * conv->row_bytes));
+    for (int64_t y = first; y < end; y++)
+        for (int64_t x = 0; x < conv->width; x++, dst += ATOM) {
+            const int64_t offset = y * cube->line_pitch + x;
+            uint8_t byte;
+            if (cube->flat)
+                byte = cube->flat[offset];
+            else
+                npu_space_read(job->space, cube->base + offset, &byte, 1);
+            const int64_t value =
+                npu_shift_right((conv->is_signed ? (int8_t)byte : byte) * (int64_t)conv->scale,
+                                conv->truncate, 0) + conv->offset;
+            *dst = (uint8_t)(value < -128 ? -128 : value > 127 ? 127 : value);
+        }
 }
 
 /* Rows first .. end - 1 from memory to [row][x][channel]. */
@@ -369,6 +461,17 @@ static void gather(const struct job *job, int64_t first, int64_t end, uint8_t *d
         }
 }
 
+/* Per pixel the sum of its channels, of int8. */
+static void add_channels(const struct conv *conv, const uint8_t *raw, int64_t pixels,
+                         int32_t *totals)
+{
+    for (int64_t i = 0; i < pixels; i++, raw += conv->channels) {
+        totals[i] = 0;
+        for (int64_t c = 0; c < conv->channels; c++)
+            totals[i] += (int8_t)raw[c];
+    }
+}
+
 /* Brings the rows first_row .. end_row - 1 into the panel, through the CBUF when all of them fit. */
 static void load_rows(void *argument, int index, int threads)
 {
@@ -388,8 +491,13 @@ static void load_rows(void *argument, int index, int threads)
         const int64_t pixels = (stop - row) * conv->width;
         const size_t place = (size_t)((row - job->first_row) * conv->width) * job->pixel_bytes;
         uint8_t *raw = conv->data_fits ? job->npu->cbuf + row * conv->row_bytes : scratch;
-        if (!conv->data_reuse)
+        if (!conv->data_reuse && conv->channel_last)
+            gather_bytes(job, row, stop, raw);
+        else if (!conv->data_reuse)
             gather(job, row, stop, raw);
+        if (job->totals)
+            add_channels(conv, raw, pixels,
+                         job->totals + (row - job->first_row) * conv->width);
         npu_gemm_features(job->gemm, job->panel + place, raw, (size_t)(pixels * conv->channels));
     }
     free(scratch);
@@ -418,6 +526,22 @@ static void find_rows(const struct job *job, int64_t pixel, const uint8_t **rows
     }
 }
 
+/* What the window of an output pixel sees, added up over all channels: modulo 2^32. */
+static uint32_t window_total(const struct job *job, int64_t pixel)
+{
+    const struct conv *conv = job->conv;
+    const int64_t x = pixel % conv->out.width * conv->stride_x - conv->pad_left;
+    const int64_t y = pixel / conv->out.width * conv->stride_y - conv->pad_top;
+    uint32_t total = 0;
+
+    for (int64_t v = y; v < y + conv->kernel_height; v++)
+        for (int64_t u = x; u < x + conv->kernel_width; u++)
+            total += (uint32_t)(v >= 0 && v < conv->height && u >= 0 && u < conv->width
+                                    ? job->totals[(v - job->first_row) * conv->width + u]
+                                    : job->pad_total);
+    return total;
+}
+
 /* What one thread computes with. */
 struct scratch {
     void *packed;
@@ -425,6 +549,20 @@ struct scratch {
     _Alignas(64) int32_t init[NPU_GEMM_MAX_KERNELS];
     _Alignas(64) int32_t sums[NPU_GEMM_MAX_PIXELS * NPU_GEMM_MAX_KERNELS];
 };
+
+static void add_window_totals(const struct job *job, int32_t *sums, int64_t first, int64_t pixel,
+                              int pixels)
+{
+    const struct conv *conv = job->conv;
+    const int64_t left = conv->kernels - first, kernels = job->gemm->kernels;
+
+    for (int p = 0; p < pixels; p++, pixel++, sums += kernels) {
+        const uint32_t total = window_total(job, pixel);
+        for (int64_t k = 0; k < kernels && k < left; k++)
+            sums[k] = (int32_t)((uint32_t)sums[k] +
+                                (uint32_t)conv->out.window_factor[first + k] * total);
+    }
+}
 
 static void compute_tile(const struct job *job, struct scratch *scratch, int64_t first,
                          int64_t pixel)
@@ -443,6 +581,8 @@ static void compute_tile(const struct job *job, struct scratch *scratch, int64_t
         find_rows(job, pixel, scratch->rows);
         gemm->run(&tile);
     }
+    if (job->totals && present > 0)
+        add_window_totals(job, scratch->sums, first, pixel, pixels);
     /* Channels without a kernel are zero, also where a feature is infinite or no number. */
     for (int p = 0; p < pixels; p++)
         for (int64_t k = present > 0 ? present : 0; k < gemm->kernels; k++)
@@ -484,6 +624,59 @@ static void compute(void *argument, int index, int threads)
     free(scratch.rows);
 }
 
+/*
+ * Depthwise: up to 64 channels of an output pixel. Operands are int16; weights are int8, of the
+ * group of channels, [tap][channel].
+ */
+static void depthwise_pixel(const struct job *job, const int8_t *weights, int64_t first,
+                            int count, int64_t pixel, uint32_t *sums)
+{
+    const struct conv *conv = job->conv;
+    const int64_t x = pixel % conv->out.width * conv->stride_x - conv->pad_left;
+    const int64_t y = pixel / conv->out.width * conv->stride_y - conv->pad_top;
+    uint32_t totals[NPU_STORE_CHANNELS] = {0};
+
+    memset(sums, 0, NPU_STORE_CHANNELS * sizeof *sums);
+    for (int64_t v = y; v < y + conv->kernel_height; v++)
+        for (int64_t u = x; u < x + conv->kernel_width; u++, weights += count) {
+            const int inside = v >= 0 && v < conv->height && u >= 0 && u < conv->width;
+            const int16_t *row = (const int16_t *)(inside
+                ? job->panel + (size_t)((v - job->first_row) * conv->width + u) * job->pixel_bytes
+                : job->pad) + first;
+            for (int c = 0; c < count; c++)
+                sums[c] += (uint32_t)(row[c] * weights[c]);
+            if (conv->out.window_factor)
+                for (int c = 0; c < count; c++)
+                    totals[c] += (uint32_t)row[c];
+        }
+    if (conv->out.window_factor)
+        for (int c = 0; c < count; c++)
+            sums[c] += (uint32_t)conv->out.window_factor[first + c] * totals[c];
+}
+
+/* One thread's share of the output rows of this panel. */
+static void compute_depthwise(void *argument, int index, int threads)
+{
+    struct job *job = argument;
+    const struct conv *conv = job->conv;
+    const int64_t pixels = job->end_pixel - job->first_pixel;
+    const int64_t start = job->first_pixel + pixels * index / threads;
+    const int64_t end = job->first_pixel + pixels * (index + 1) / threads;
+    uint32_t sums[NPU_STORE_CHANNELS];
+
+    for (int64_t first = 0; first < conv->out.channels; first += NPU_STORE_CHANNELS) {
+        const int64_t behind = conv->out.channels - first, left = conv->channels - first;
+        const int count = left < 0 ? 0 : left < NPU_STORE_CHANNELS ? (int)left : NPU_STORE_CHANNELS;
+        const int8_t *weights = (const int8_t *)job->weights.data + first * conv->taps;
+        for (int64_t pixel = start; pixel < end; pixel++) {
+            depthwise_pixel(job, weights, first, count, pixel, sums);
+            npu_dpu_store(job->space, &conv->out, sums, NPU_STORE_CHANNELS, first,
+                          behind < NPU_STORE_CHANNELS ? behind : NPU_STORE_CHANNELS, pixel, 1,
+                          job->level);
+        }
+    }
+}
+
 /* Output rows whose input fits into the panel; all when it fits into the CBUF, which is smaller. */
 static int64_t rows_at_a_time(const struct conv *conv, size_t row_operands)
 {
@@ -519,12 +712,21 @@ static int convolve(struct job *job, int threads)
     job->panel = aligned_alloc(64, ((size_t)panel_rows * row_operands + 63) / 64 * 64);
     if (!job->panel)
         return -1;
+    if (conv->out.window_factor && !conv->depthwise) {
+        job->totals = malloc((size_t)(panel_rows * conv->width) * sizeof *job->totals);
+        if (!job->totals) {
+            free(job->panel);
+            return -1;
+        }
+        job->pad_total = (int32_t)conv->channels * (int8_t)conv->pad;
+    }
     for (int64_t y = 0; y < conv->out.height && !job->no_memory; y += step) {
         const int64_t left = conv->out.height - y;
         choose_rows(job, y, left < step ? left : step);
         npu_parallel(threads, load_rows, job);
-        npu_parallel(threads, compute, job);
+        npu_parallel(threads, conv->depthwise ? compute_depthwise : compute, job);
     }
+    free(job->totals);
     free(job->panel);
     return job->no_memory ? -1 : 0;
 }
@@ -561,7 +763,9 @@ static int execute(struct npu *npu, const struct npu_space *space, const struct 
     const enum npukit_simd level = npukit_simd_level();
     struct job job = {
         .npu = npu, .space = space, .conv = conv, .level = level,
-        .gemm = conv->fp16 ? npu_gemm_fp16(level) : npu_gemm_int8(level),
+        .gemm = conv->fp16        ? npu_gemm_fp16(level)
+                : conv->depthwise ? npu_gemm_int8(NPUKIT_PORTABLE)
+                                  : npu_gemm_int8(level),
         .weights = {.kernels = conv->kernels, .channels = conv->channels, .taps = conv->taps,
                     .bytes = conv->bytes}};
     uint8_t *raw;
@@ -583,19 +787,20 @@ static int execute(struct npu *npu, const struct npu_space *space, const struct 
 
 /* ---------------------------------------------------------------- one task */
 
-static int check_memory(const struct npu_space *space, struct conv *conv, struct npu_fault *fault)
+static int check_memory(const struct npu *npu, const struct npu_space *space, struct conv *conv,
+                        struct npu_fault *fault)
 {
-    struct npu_cube *const out = &conv->out.cube;
+    const struct npu_cube *const out = &conv->out.cube;
     const struct npu_cube *inputs[] = {conv->data_reuse ? NULL : &conv->features,
-                                       conv->weight_reuse ? NULL : &conv->weights, out};
-    static const char *const names[] = {"the features", "the weights", "itself"};
+                                       conv->weight_reuse ? NULL : &conv->weights};
+    static const char *const names[] = {"the features", "the weights"};
 
     if ((!conv->data_reuse && npu_cube_check(space, &conv->features, 0, fault)) ||
         (!conv->weight_reuse && npu_cube_check(space, &conv->weights, 0, fault)) ||
-        npu_cube_check(space, out, 1, fault))
+        npu_dpu_open(npu, space, &conv->out, fault))
         return -1;
     /* The hardware would not fail, but what it writes would depend on timing. */
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2; i++) {
         const int overlap = inputs[i] ? npu_cube_overlap(out, inputs[i]) : 0;
         if (overlap < 0)
             return npu_fail(fault, NPU_NO_MEMORY, NPU_NO_FIELD, 0, NPU_NO_IOVA, "out of memory");
@@ -611,30 +816,41 @@ static int64_t cube_bytes(const struct npu_cube *cube)
     return cube->surfaces * cube->lines * cube->line_bytes;
 }
 
-int npu_conv_execute(struct npu *npu, const struct npu_space *space, struct npu_run *run,
-                     uint32_t *status)
+static int convolve_task(struct npu *npu, const struct npu_space *space, struct npu_run *run,
+                         int rdma, struct conv *conv)
 {
     struct npu_fault *fault = &run->fault;
-    struct conv conv = {0};
     int64_t sums, moved;
 
-    if (decode(npu, &conv, fault) || check_reuse(npu, &conv, fault))
+    if (decode(npu, conv, rdma, fault) || check_reuse(npu, conv, fault))
         return -1;
     /* Kernels are computed 32 at a time. No factor exceeds its field, so 64 bits hold this. */
-    sums = conv.out.width * conv.out.height * ((conv.kernels + 31) / 32 * 32) * conv.taps *
-           conv.channels;
-    moved = cube_bytes(&conv.features) + cube_bytes(&conv.weights) + cube_bytes(&conv.out.cube);
+    sums = conv->out.width * conv->out.height * conv->taps *
+           (conv->depthwise ? conv->channels : (conv->kernels + 31) / 32 * 32 * conv->channels);
+    moved = cube_bytes(&conv->features) + cube_bytes(&conv->weights) + npu_dpu_bytes(&conv->out);
     if (run->budget < sums || run->budget - sums < moved * NPU_WORK_PER_BYTE)
         return npu_fail(fault, NPU_TIMED_OUT, NPU_NO_FIELD, sums, NPU_NO_IOVA,
                         "%lld products and %lld bytes exceed the work that a run may do",
                         (long long)sums, (long long)moved);
     run->budget -= sums + moved * NPU_WORK_PER_BYTE;
-    if (check_memory(space, &conv, fault))
+    if (check_memory(npu, space, conv, fault))
         return -1;
-    npu->features = describe_features(&conv);
-    npu->weights = describe_weights(&conv);
-    if (execute(npu, space, &conv, sums < SMALL_WORK ? 1 : run->threads))
+    npu->features = describe_features(conv);
+    npu->weights = describe_weights(conv);
+    if (execute(npu, space, conv, sums < SMALL_WORK ? 1 : run->threads))
         return npu_fail(fault, NPU_NO_MEMORY, NPU_NO_FIELD, 0, NPU_NO_IOVA, "out of memory");
+    return 0;
+}
+
+int npu_conv_execute(struct npu *npu, const struct npu_space *space, struct npu_run *run, int rdma,
+                     uint32_t *status)
+{
+    struct conv conv = {0};
+    const int result = convolve_task(npu, space, run, rdma, &conv);
+
+    npu_dpu_close(&conv.out);
+    if (result)
+        return -1;
     if (!conv.data_reuse)
         *status |= 1u << npu->pointer[NPU_CNA];
     if (!conv.weight_reuse)

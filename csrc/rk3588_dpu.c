@@ -1,14 +1,33 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The data processing unit: takes sums from CORE and writes elements by the address model
+ * The data processing unit and its operand DMA: what their registers ask for.
+ *
+ * Main data come from CORE, or in flying mode from memory (MRDMA). They pass the stages BS, BN and
+ * EW and the output conversion (see rk3588_stage.c), and are written by the address model
  * DST_BASE + 16 * (surface * DST_SURF_STRIDE + y * (width + NOTCH) + x), one 16-byte atom a pixel.
- * All stages between are modelled in their bypassed form only.
+ * Channels behind ORIG_CHANNEL are written as zero (measured on an RK3588, rocket-userspace).
+ *
+ * Operands of channels: BRDMA reads int32 one after the other (BRDMA_DATA_USE 1, as Mesa's bias), or
+ * groups of 64 bytes for 8 channels (7): int32 to add at 0, int16 for the sum of the window at 32,
+ * int16 to multiply with at 48 (measured, rocket-userspace). In fp16 the operands to add are taken
+ * to be fp32, as the operand register is 32 bits wide; the groups are not known there. What
+ * NRDMA reads is not known to anybody: an attempt to use it hung.
+ *
+ * Operands of elements: ERDMA reads surfaces of atoms like the main data. EW_SURF_STRIDE and the
+ * notch both describe the distance of surfaces, and are accepted where they agree. For a sum with
+ * what a convolution makes, Mesa lets MRDMA read the even surfaces and ERDMA the odd ones
+ * (COMB_USE 5).
  */
 #include "rk3588.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define ATOM 16
+#define GROUP_BYTES 64 /* BRDMA's operands of 8 channels */
+#define BRDMA_ADD 1
+#define BRDMA_ALL 7
+#define COMBINED 5
 
 /* Registers of a bypassed stage have no effect, and are not looked at. */
 static const struct npu_rule modes[] = {
@@ -17,133 +36,673 @@ static const struct npu_rule modes[] = {
     {DPU_RGP_TYPE, 0, "regrouping"},
     {DPU_NONALIGN, 0, "non-aligned mode"},
     {DPU_SURF_LEN, 0, "surface length"},
-    {DPU_CONV_MODE, 0, "convolution mode (0 is direct)"},
     {DPU_OUTPUT_MODE, 2, "output mode (2 is to memory)"},
-    {DPU_FLYING_MODE, 0, "flying mode (0 is from CORE)"},
-    {DPU_EW_TRUNCATE_NEG, 0, "elementwise truncation of negative values"},
-    {DPU_BN_MUL_SHIFT_VALUE_NEG, 0, "batch norm shift of negative values"},
-    {DPU_BS_MUL_SHIFT_VALUE_NEG, 0, "bias shift of negative values"},
     {DPU_MC_SURF_OUT, 0, "several surfaces out"},
     {DPU_OFFSET_PEND, 0, "offset"},
     {DPU_MINMAX_CTL, 0, "minimum and maximum"},
-    {DPU_BS_BYPASS, 1, "the bias stage"},
-    {DPU_BN_BYPASS, 1, "the batch norm stage"},
-    {DPU_EW_BYPASS, 1, "the elementwise stage"},
-    {DPU_EW_LUT_BYPASS, 1, "the lookup table"},
     {DPU_RGP_CNTER, 0, "regrouping"},
     {DPU_TP_ORG_EN, 0, "transposition"},
-    {DPU_OD_BYPASS, 1, "the weight offset operand"},
-    {DPU_OW_SRC, 0, "weight offsets from memory"},
     {DPU_TP_PRECISION, 0, "transposition"},
     {DPU_SIZE_C_WDMA, 0, "transposition"},
-    {DPU_OUT_CVT_OFFSET, 0, "output conversion"},
-    {DPU_OUT_CVT_SCALE, 1, "output conversion"},
-    {DPU_CVT_TYPE, 0, "output conversion"},
-    {DPU_CVT_ROUND, 0, "output conversion"},
+    {DPU_CVT_TYPE, 0, "output conversion that adds first"},
     {DPU_MINUS_EXP, 0, "output conversion"},
-    {DPU_OUT_CVT_SHIFT, 0, "output conversion"},
     {DPU_UNDOC_40C4_VALUE, 0, "a register that no manual describes"},
 };
 
-static int64_t element_bytes(enum npu_precision precision)
+/* In floating point the output is converted by FP32TOFP16_EN alone. */
+static const struct npu_rule float_conversion[] = {
+    {DPU_OUT_CVT_OFFSET, 0, "output conversion in floating point"},
+    {DPU_OUT_CVT_SCALE, 1, "output conversion in floating point"},
+    {DPU_CVT_ROUND, 0, "output conversion in floating point"},
+    {DPU_OUT_CVT_SHIFT, 0, "output conversion in floating point"},
+};
+
+static const struct npu_rule rdma_modes[] = {
+    {DPU_RDMA_NRDMA_DATA_USE, 0, "operands of BN from memory"},
+    {DPU_RDMA_LINE_NOTCH_ADDR, 0, "notches of lines"},
+    {DPU_RDMA_UNPOOLING_EN, 0, "unpooling"},
+};
+
+static const struct npu_rule erdma_modes[] = {
+    {DPU_RDMA_EW_LINE_NOTCH_ADDR, 0, "notches of lines"},
+    {DPU_RDMA_ERDMA_SURF_MODE, 0, "pairs of surfaces"},
+    {DPU_RDMA_ERDMA_NONALIGN, 0, "non-aligned operands"},
+    {DPU_RDMA_OV4K_BYPASS, 0, "bursts across 4 KiB"},
+};
+
+static int inconsistent(struct npu_fault *fault, const struct npu *npu, uint32_t field,
+                        const char *text)
 {
-    return precision == NPU_FP16 ? 2 : 4;
+    return npu_fail(fault, NPU_INCONSISTENT, field, npu_get(npu, field), NPU_NO_IOVA, "%s", text);
+}
+
+static int unsupported(struct npu_fault *fault, const struct npu *npu, uint32_t field,
+                       const char *text)
+{
+    return npu_fail(fault, NPU_UNSUPPORTED, field, npu_get(npu, field), NPU_NO_IOVA, "%s", text);
+}
+
+static int32_t signed_16(uint32_t value)
+{
+    return (int32_t)(value ^ 0x8000) - 0x8000;
+}
+
+static union npu_value from_bits(uint32_t bits)
+{
+    union npu_value value;
+
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+/* ---------------------------------------------------------------- formats and sizes */
+
+/* What a block computes with: int8 also stands for the int32 sums of int8. */
+static int is_integer(uint32_t precision)
+{
+    return precision == NPU_INT8 || precision == NPU_INT16 || precision == NPU_INT32;
 }
 
 static int decode_precision(const struct npu *npu, struct npu_output *out, struct npu_fault *fault)
 {
-    uint32_t precision = npu_get(npu, DPU_OUT_PRECISION);
-    int legal = out->fp16 ? precision == NPU_FP16 || precision == NPU_FP32
-                          : precision == NPU_INT32;
+    const uint32_t precision = npu_get(npu, DPU_OUT_PRECISION);
+    const int legal = out->fp16 ? precision == NPU_FP16 || precision == NPU_FP32
+                                : is_integer(precision);
 
     if (!legal)
         return npu_fail(fault, NPU_UNSUPPORTED, DPU_OUT_PRECISION, precision, NPU_NO_IOVA,
                         "only %s is modelled for this input",
-                        out->fp16 ? "2 (fp16) or 5 (fp32)" : "4 (int32)");
+                        out->fp16 ? "2 (fp16) or 5 (fp32)" : "0, 1 or 4 (int8, int16 or int32)");
+    /* 16 atoms in a row would not fit SIZE_E. */
+    if (out->depthwise && precision == NPU_INT32)
+        return unsupported(fault, npu, DPU_OUT_PRECISION, "sums of a depthwise convolution");
     out->precision = (enum npu_precision)precision;
     return npu_expect(npu, DPU_FP32TOFP16_EN, precision == NPU_FP16,
                       "has to be 1 for fp16 output alone", fault);
+}
+
+static int decode_conversion(const struct npu *npu, struct npu_output *out,
+                             struct npu_fault *fault)
+{
+    if (out->fp16)
+        return npu_require(npu, float_conversion,
+                           sizeof float_conversion / sizeof *float_conversion, fault);
+    out->offset = (int32_t)npu_get(npu, DPU_OUT_CVT_OFFSET);
+    out->scale = signed_16(npu_get(npu, DPU_OUT_CVT_SCALE));
+    out->shift = (int)npu_get(npu, DPU_OUT_CVT_SHIFT);
+    out->round_away = (int)npu_get(npu, DPU_CVT_ROUND);
+    if (out->shift > 63)
+        return unsupported(fault, npu, DPU_OUT_CVT_SHIFT, "more than 63, the six bits that count");
+    return 0;
+}
+
+/* Atoms that CORE hands over in a row: groups of 32 int8 or 16 fp16 kernels, or 64 channels. */
+static int64_t atoms_in_row(const struct npu *npu, const struct npu_output *out)
+{
+    if (out->flying)
+        return (int64_t)npu_get(npu, DPU_SIZE_E_0) + 1;
+    return (out->depthwise ? 64 : out->fp16 ? 16 : 32) * npu_precision_bytes(out->precision) / ATOM;
 }
 
 static int check_sizes(const struct npu *npu, const struct npu_output *out,
                        struct npu_fault *fault)
 {
     static const uint32_t group_sizes[] = {DPU_SIZE_E_0, DPU_SIZE_E_1, DPU_SIZE_E_2};
-    /* CORE hands over groups of 32 int8 or 16 fp16 kernels. */
-    const int64_t group = out->fp16 ? 16 : 32;
-    const int64_t atoms = group * element_bytes(out->precision) / ATOM;
+    const int64_t atoms = atoms_in_row(npu, out);
     const int64_t surface = npu_get(npu, DPU_DST_SURF_STRIDE);
 
     for (size_t i = 0; i < sizeof group_sizes / sizeof *group_sizes; i++)
-        if (npu_expect(npu, group_sizes[i], atoms - 1, "is atoms per group of kernels - 1", fault))
+        if (npu_expect(npu, group_sizes[i], atoms - 1, "is atoms in a row - 1", fault))
             return -1;
     if (npu_expect(npu, DPU_NOTCH_ADDR_1, npu_get(npu, DPU_NOTCH_ADDR_0),
                    "has to equal NOTCH_ADDR_0", fault) ||
         npu_expect(npu, DPU_SURF_ADD, surface * atoms,
-                   "is DST_SURF_STRIDE times the atoms per group of kernels", fault) ||
+                   "is DST_SURF_STRIDE times the atoms in a row", fault) ||
         npu_expect(npu, DPU_WIDTH_WDMA, out->width - 1, "has to equal WIDTH", fault) ||
         npu_expect(npu, DPU_HEIGHT_WDMA, out->height - 1, "has to equal HEIGHT", fault) ||
         npu_expect(npu, DPU_CHANNEL_WDMA, out->channels - 1, "has to equal CHANNEL", fault))
         return -1;
-    if (npu_get(npu, DPU_ORIG_CHANNEL) >= out->channels)
-        return npu_fail(fault, NPU_INCONSISTENT, DPU_ORIG_CHANNEL, npu_get(npu, DPU_ORIG_CHANNEL),
-                        NPU_NO_IOVA, "is more than CHANNEL, which is %lld",
-                        (long long)out->channels - 1);
+    if (out->real > out->channels)
+        return npu_fail(fault, NPU_INCONSISTENT, DPU_ORIG_CHANNEL, out->real - 1, NPU_NO_IOVA,
+                        "is more than CHANNEL, which is %lld", (long long)out->channels - 1);
     if (out->cube.base % ATOM)
-        return npu_fail(fault, NPU_INCONSISTENT, DPU_DST_BASE_ADDR, out->cube.base, NPU_NO_IOVA,
-                        "has to be a multiple of 16");
+        return inconsistent(fault, npu, DPU_DST_BASE_ADDR, "has to be a multiple of 16");
     return 0;
 }
 
-int npu_dpu_decode(const struct npu *npu, struct npu_output *out, struct npu_fault *fault)
+/* ---------------------------------------------------------------- DPU_RDMA */
+
+static int check_rdma(const struct npu *npu, const struct npu_output *out, struct npu_fault *fault)
 {
-    const struct npu_rule precisions[] = {
-        {DPU_IN_PRECISION, out->fp16 ? NPU_FP16 : NPU_INT8, "another precision than CNA reads"},
-        {DPU_PROC_PRECISION, out->fp16 ? NPU_FP16 : NPU_INT8, "another precision than CNA reads"},
+    const uint32_t precision = npu_get(npu, DPU_PROC_PRECISION);
+    const uint32_t use = npu_get(npu, DPU_RDMA_BRDMA_DATA_USE);
+    const uint32_t combined = npu_get(npu, DPU_RDMA_COMB_USE);
+
+    if (npu_require(npu, rdma_modes, sizeof rdma_modes / sizeof *rdma_modes, fault) ||
+        npu_expect(npu, DPU_RDMA_WIDTH, out->width - 1, "has to equal DPU.WIDTH", fault) ||
+        npu_expect(npu, DPU_RDMA_HEIGHT, out->height - 1, "has to equal DPU.HEIGHT", fault) ||
+        npu_expect(npu, DPU_RDMA_CHANNEL, out->channels - 1, "has to equal DPU.CHANNEL", fault) ||
+        npu_expect(npu, DPU_RDMA_IN_PRECISION, precision, "has to equal DPU.PROC_PRECISION",
+                   fault) ||
+        npu_expect(npu, DPU_RDMA_PROC_PRECISION, precision, "has to equal DPU.PROC_PRECISION",
+                   fault) ||
+        npu_expect(npu, DPU_RDMA_CONV_MODE, out->depthwise ? 3 : 0, "has to equal DPU.CONV_MODE",
+                   fault) ||
+        npu_expect(npu, DPU_RDMA_FLYING_MODE, out->flying, "has to equal DPU.FLYING_MODE", fault))
+        return -1;
+    if (use != 0 && use != BRDMA_ADD && use != BRDMA_ALL)
+        return unsupported(fault, npu, DPU_RDMA_BRDMA_DATA_USE,
+                           "operands whose layout is not known; 0, 1 and 7 are modelled");
+    if (use == BRDMA_ALL && out->fp16)
+        return unsupported(fault, npu, DPU_RDMA_BRDMA_DATA_USE,
+                           "groups of operands are known for integers alone");
+    /* A flying program with bit 0 never completes (measured). */
+    if (combined != 0 && (combined != COMBINED || out->flying))
+        return unsupported(fault, npu, DPU_RDMA_COMB_USE,
+                           "combined reading; 0 is modelled, and 5 without flying mode");
+    if (npu_get(npu, DPU_RDMA_MRDMA_DISABLE) != (uint32_t)(!out->flying && !combined))
+        return inconsistent(fault, npu, DPU_RDMA_MRDMA_DISABLE,
+                            "has to be 0 when MRDMA reads, in flying or combined mode, else 1");
+    return 0;
+}
+
+/* Surfaces of `precision` that MRDMA or ERDMA reads. */
+static struct npu_cube input_cube(const struct npu_output *out, enum npu_precision precision,
+                                  int64_t base, int64_t notch, uint32_t field)
+{
+    return (struct npu_cube){
+        .base = base,
+        .surface_pitch = ATOM * (out->width * out->height + notch),
+        .line_pitch = ATOM * out->width,
+        .surfaces = (out->channels * npu_precision_bytes(precision) + ATOM - 1) / ATOM,
+        .lines = out->height,
+        .line_bytes = ATOM * out->width,
+        .field = field,
+    };
+}
+
+static int decode_source(const struct npu *npu, struct npu_output *out, struct npu_fault *fault)
+{
+    const uint32_t precision = npu_get(npu, DPU_IN_PRECISION);
+
+    if (!is_integer(precision) && precision != NPU_FP16)
+        return unsupported(fault, npu, DPU_IN_PRECISION,
+                           "only 0, 1, 2 and 4 (int8, int16, fp16 and int32) are modelled");
+    /* What fp16 looks like inside without it is known for division alone. */
+    if (npu_expect(npu, DPU_RDMA_MRDMA_FP16TOFP32_EN, precision == NPU_FP16,
+                   "has to be 1 for fp16 alone", fault))
+        return -1;
+    out->source_precision = (enum npu_precision)precision;
+    out->source = input_cube(out, out->source_precision, npu_get(npu, DPU_RDMA_SRC_BASE_ADDR),
+                             npu_get(npu, DPU_RDMA_SURF_NOTCH_ADDR), DPU_RDMA_SRC_BASE_ADDR);
+    if (out->source.base % ATOM)
+        return inconsistent(fault, npu, DPU_RDMA_SRC_BASE_ADDR, "has to be a multiple of 16");
+    return 0;
+}
+
+/* ---------------------------------------------------------------- BS and BN */
+
+/* Where the fields of a stage are: BN's registers are 0x20 behind those of BS. */
+#define STAGE_STEP ((uint32_t)0x20 << 16)
+
+/* Finds out which operands there are; their values follow in load_operands. */
+static int decode_stage(const struct npu *npu, const struct npu_output *out, int bn, int rdma,
+                        struct npu_stage *stage, union npu_value *values, struct npu_fault *fault)
+{
+    const uint32_t step = bn ? STAGE_STEP : 0;
+    const uint32_t algorithm = npu_get(npu, DPU_BS_ALU_ALGO + step);
+    const uint32_t multiplier = npu_get(npu, DPU_BS_MUL_OPERAND + step);
+    const uint32_t use = rdma ? npu_get(npu, DPU_RDMA_BRDMA_DATA_USE) : 0;
+
+    *stage = (struct npu_stage){.multiply_first = bn};
+    if (npu_get(npu, DPU_BS_BYPASS + step))
+        return 0;
+    if (!npu_get(npu, DPU_BS_ALU_BYPASS + step)) {
+        const uint32_t source = npu_get(npu, DPU_BS_ALU_SRC + step);
+        if (algorithm != 2 && algorithm != 4)
+            return unsupported(fault, npu, DPU_BS_ALU_ALGO + step,
+                               "only 2 (add) and 4 (minus) are defined");
+        if (source && bn)
+            return unsupported(fault, npu, DPU_BS_ALU_SRC + step, "operands of BN from memory");
+        if (source && !use)
+            return inconsistent(fault, npu, DPU_BS_ALU_SRC + step,
+                                "is from outside, and BRDMA reads no operand");
+        stage->add = values;
+        stage->subtract = algorithm == 4;
+    }
+    if (!npu_get(npu, DPU_BS_MUL_BYPASS + step)) {
+        const uint32_t source = npu_get(npu, DPU_BS_MUL_SRC + step);
+        if (npu_get(npu, DPU_BS_TRUNCATE_SRC + step))
+            return unsupported(fault, npu, DPU_BS_TRUNCATE_SRC + step, "shifts from memory");
+        if (source && bn)
+            return unsupported(fault, npu, DPU_BS_MUL_SRC + step, "operands of BN from memory");
+        if (source && use != BRDMA_ALL)
+            return inconsistent(fault, npu, DPU_BS_MUL_SRC + step,
+                                "is from outside, and BRDMA does not read it");
+        /* Measured as unsigned for BN and signed for BS, but not with bit 15. */
+        if (bn && !out->fp16 && multiplier & 0x8000)
+            return unsupported(fault, npu, DPU_BS_MUL_OPERAND + step,
+                               "whether bit 15 is a sign here is not known");
+        stage->factor = values + out->channels;
+        stage->prelu = (int)npu_get(npu, DPU_BS_MUL_PRELU + step);
+        stage->shift[0] = (int)npu_get(npu, DPU_BS_MUL_SHIFT_VALUE + step);
+        stage->shift[1] = (int)npu_get(npu, bn ? DPU_BN_MUL_SHIFT_VALUE_NEG
+                                               : DPU_BS_MUL_SHIFT_VALUE_NEG);
+        for (int i = 0; i < 2; i++)
+            if (out->fp16 && stage->shift[i])
+                return unsupported(fault, npu,
+                                   i == 0 ? DPU_BS_MUL_SHIFT_VALUE + step
+                                   : bn   ? DPU_BN_MUL_SHIFT_VALUE_NEG
+                                          : DPU_BS_MUL_SHIFT_VALUE_NEG,
+                                   "shifts in floating point");
+    }
+    if (!npu_get(npu, DPU_BS_RELU_BYPASS + step)) {
+        stage->relu = 1;
+        stage->relux = (int)npu_get(npu, DPU_BS_RELUX_EN + step);
+        stage->limit = from_bits(npu_get(npu, DPU_BS_RELUX_CMP_DAT + step));
+    }
+    return 0;
+}
+
+static union npu_value multiplier_value(const struct npu_output *out, uint32_t bits)
+{
+    const uint16_t half = (uint16_t)bits;
+    union npu_value value;
+
+    if (out->fp16)
+        npu_gemm_fp16(NPUKIT_PORTABLE)->widen(&value.f, &half, 1);
+    else
+        value.i = signed_16(bits);
+    return value;
+}
+
+/* Per-channel values: those of BS, BN, EW (two arrays each but EW), and the window's factors. */
+static int decode_stages(const struct npu *npu, struct npu_output *out, int rdma,
+                         struct npu_fault *fault)
+{
+    const size_t channels = (size_t)out->channels;
+
+    out->values = calloc(6 * channels, sizeof *out->values);
+    if (!out->values)
+        return npu_fail(fault, NPU_NO_MEMORY, NPU_NO_FIELD, 0, NPU_NO_IOVA, "out of memory");
+    if (decode_stage(npu, out, 0, rdma, &out->bs, out->values, fault) ||
+        decode_stage(npu, out, 1, rdma, &out->bn, out->values + 2 * channels, fault))
+        return -1;
+    for (size_t c = 0; c < channels; c++) {
+        out->values[c] = from_bits(npu_get(npu, DPU_BS_ALU_OPERAND));
+        out->values[channels + c] = multiplier_value(out, npu_get(npu, DPU_BS_MUL_OPERAND));
+        out->values[2 * channels + c] = from_bits(npu_get(npu, DPU_BN_ALU_OPERAND));
+        out->values[3 * channels + c] = multiplier_value(out, npu_get(npu, DPU_BN_MUL_OPERAND));
+    }
+    return 0;
+}
+
+/* CPEND: the sum of what a window sees, times an operand. It corrects for weights' zero points. */
+static int decode_window(const struct npu *npu, struct npu_output *out, int rdma,
+                         struct npu_fault *fault)
+{
+    const uint32_t use = rdma ? npu_get(npu, DPU_RDMA_BRDMA_DATA_USE) : 0;
+    const uint32_t source = npu_get(npu, DPU_OW_SRC);
+
+    if (npu_get(npu, DPU_OD_BYPASS))
+        return npu_expect(npu, DPU_OW_SRC, 0, "has to be 0 with OD_BYPASS", fault);
+    if (!source && !npu_get(npu, DPU_OW_OP))
+        return 0;
+    if (out->fp16 || out->flying)
+        return unsupported(fault, npu, DPU_OD_BYPASS,
+                           "window sums are modelled for convolutions of integers alone");
+    if (source && use != BRDMA_ALL)
+        return inconsistent(fault, npu, DPU_OW_SRC,
+                            "is from outside, and BRDMA does not read it");
+    out->window_factor = (int32_t *)(out->values + 5 * out->channels);
+    for (int64_t c = 0; c < out->channels; c++)
+        out->window_factor[c] = signed_16(npu_get(npu, DPU_OW_OP));
+    return 0;
+}
+
+static int decode_brdma(const struct npu *npu, struct npu_output *out, struct npu_fault *fault)
+{
+    const uint32_t use = npu_get(npu, DPU_RDMA_BRDMA_DATA_USE);
+    const int64_t channels = out->channels;
+
+    if (!use)
+        return 0;
+    if (!out->bs.add || !npu_get(npu, DPU_BS_ALU_SRC))
+        return unsupported(fault, npu, DPU_RDMA_BRDMA_DATA_USE,
+                           "operands that the ALU of BS does not take");
+    out->operands_from_memory = (int)use;
+    out->operands = (struct npu_cube){
+        .base = npu_get(npu, DPU_RDMA_BS_BASE_ADDR),
+        .surfaces = 1,
+        .lines = 1,
+        .line_bytes = use == BRDMA_ADD ? 4 * channels : (channels + 7) / 8 * GROUP_BYTES,
+        .field = DPU_RDMA_BS_BASE_ADDR,
+    };
+    if (out->operands.base % ATOM)
+        return inconsistent(fault, npu, DPU_RDMA_BS_BASE_ADDR, "has to be a multiple of 16");
+    return 0;
+}
+
+/* ---------------------------------------------------------------- EW */
+
+static int decode_algorithm(const struct npu *npu, struct npu_output *out, struct npu_fault *fault)
+{
+    static const enum npu_algorithm known[] = {NPU_EW_MAX, NPU_EW_MIN, NPU_EW_ADD, NPU_EW_NONE,
+                                               NPU_EW_MINUS};
+    const uint32_t algorithm = npu_get(npu, DPU_EW_ALU_ALGO);
+    struct npu_elementwise *ew = &out->ew;
+
+    if (npu_get(npu, DPU_EW_OP_TYPE)) {
+        ew->algorithm = NPU_EW_MUL;
+        ew->prelu = (int)npu_get(npu, DPU_EW_MUL_PRELU);
+        ew->shift[0] = (int)npu_get(npu, DPU_EW_TRUNCATE);
+        ew->shift[1] = (int)npu_get(npu, DPU_EW_TRUNCATE_NEG);
+        for (int i = 0; i < 2; i++)
+            if (ew->shift[i] > (out->fp16 ? 0 : 63))
+                return unsupported(fault, npu, i ? DPU_EW_TRUNCATE_NEG : DPU_EW_TRUNCATE,
+                                   "shifts in floating point, or of more than 63");
+    } else {
+        if (algorithm >= sizeof known / sizeof *known || known[algorithm] == NPU_EW_NONE)
+            return unsupported(fault, npu, DPU_EW_ALU_ALGO,
+                               "only 0, 1, 2 and 4 (max, min, add and minus) are modelled");
+        ew->algorithm = known[algorithm];
+        if (npu_get(npu, DPU_EW_TRUNCATE))
+            return unsupported(fault, npu, DPU_EW_TRUNCATE, "shifts of what is not a product");
+    }
+    /* Max and min are the same with it (measured). */
+    if (npu_get(npu, DPU_EW_EQUAL_EN) && ew->algorithm != NPU_EW_MAX &&
+        ew->algorithm != NPU_EW_MIN)
+        return unsupported(fault, npu, DPU_EW_EQUAL_EN, "comparison for equality");
+    return 0;
+}
+
+static int decode_operand_conversion(const struct npu *npu, struct npu_output *out,
+                                     struct npu_fault *fault)
+{
+    struct npu_elementwise *ew = &out->ew;
+    const int bypass = (int)npu_get(npu, DPU_EW_OP_CVT_BYPASS);
+
+    if (out->fp16) {
+        /* Measured: an addition needs the converter, a product must bypass it. */
+        const struct npu_rule rules[] = {
+            {DPU_EW_OP_CVT_OFFSET, 0, "conversion of operands in floating point"},
+            {DPU_EW_OP_CVT_SCALE, 1, "conversion of operands in floating point"},
+            {DPU_EW_OP_CVT_SHIFT, 0, "conversion of operands in floating point"},
+        };
+        if (bypass != (ew->algorithm == NPU_EW_MUL))
+            return unsupported(fault, npu, DPU_EW_OP_CVT_BYPASS,
+                               "in fp16 the converter is needed but for products");
+        return bypass ? 0 : npu_require(npu, rules, sizeof rules / sizeof *rules, fault);
+    }
+    ew->convert = !bypass;
+    ew->add_first = (int)npu_get(npu, DPU_EW_CVT_TYPE);
+    ew->round_away = (int)npu_get(npu, DPU_EW_CVT_ROUND);
+    ew->conversion_shift = (int)npu_get(npu, DPU_EW_OP_CVT_SHIFT);
+    ew->scale = signed_16(npu_get(npu, DPU_EW_OP_CVT_SCALE));
+    ew->offset = (int32_t)npu_get(npu, DPU_EW_OP_CVT_OFFSET);
+    /* (32 + 1) + 16 bits: no operand overflows 64 bits on the way. */
+    return 0;
+}
+
+/* One operand for all: the eight registers, of which nobody knows which channel takes which. */
+static int decode_register_operand(const struct npu *npu, struct npu_output *out,
+                                   struct npu_fault *fault)
+{
+    for (uint32_t i = 1; i < 8; i++) {
+        const uint32_t field = DPU_EW_OPERAND_0 + (i << 18); /* registers 4 bytes apart */
+        if (npu_get(npu, field) != npu_get(npu, DPU_EW_OPERAND_0))
+            return unsupported(fault, npu, field, "an operand other than EW_OPERAND_0");
+    }
+    /* The register's format in floating point, and whether it is converted, are not known. */
+    if (out->fp16)
+        return unsupported(fault, npu, DPU_EW_OP_SRC, "operands from registers in fp16");
+    if (!npu_get(npu, DPU_EW_OP_CVT_BYPASS))
+        return unsupported(fault, npu, DPU_EW_OP_CVT_BYPASS,
+                           "conversion of operands from registers");
+    out->ew.values = out->values + 4 * out->channels;
+    for (int64_t c = 0; c < out->channels; c++)
+        out->ew.values[c].i = (int32_t)npu_get(npu, DPU_EW_OPERAND_0);
+    return 0;
+}
+
+static int decode_erdma(const struct npu *npu, struct npu_output *out, struct npu_fault *fault)
+{
+    static const int sizes[] = {0, 1, 2, 4};
+    struct npu_elementwise *ew = &out->ew;
+    const int bytes = sizes[npu_get(npu, DPU_RDMA_ERDMA_DATA_SIZE)];
+    const int64_t stride = npu_get(npu, DPU_RDMA_EW_SURF_STRIDE);
+    const int64_t notch = npu_get(npu, DPU_RDMA_EW_SURF_NOTCH);
+    const int64_t area = out->width * out->height;
+    const int combined = npu_get(npu, DPU_RDMA_COMB_USE) == COMBINED;
+
+    if (npu_require(npu, erdma_modes, sizeof erdma_modes / sizeof *erdma_modes, fault) ||
+        npu_expect(npu, DPU_RDMA_ERDMA_DISABLE, 0, "has to be 0 for operands from outside",
+                   fault) ||
+        npu_expect(npu, DPU_EDATA_SIZE, npu_get(npu, DPU_RDMA_ERDMA_DATA_SIZE),
+                   "has to equal ERDMA_DATA_SIZE", fault) ||
+        npu_expect(npu, DPU_EW_DATA_MODE, npu_get(npu, DPU_RDMA_ERDMA_DATA_MODE),
+                   "has to equal ERDMA_DATA_MODE", fault))
+        return -1;
+    if (npu_get(npu, DPU_RDMA_ERDMA_DATA_MODE) != 1)
+        return unsupported(fault, npu, DPU_RDMA_ERDMA_DATA_MODE,
+                           "only 1 (an operand for each element) is modelled");
+    if (bytes == 0 || (out->fp16 && bytes == 1))
+        return unsupported(fault, npu, DPU_RDMA_ERDMA_DATA_SIZE,
+                           "operands of 4 bits, or of 8 bits in fp16");
+    ew->precision = out->fp16 ? (bytes == 2 ? NPU_FP16 : NPU_FP32)
+                    : bytes == 1 ? NPU_INT8
+                    : bytes == 2 ? NPU_INT16 : NPU_INT32;
+    ew->cubes = 1;
+    ew->cube[0] = input_cube(out, ew->precision, npu_get(npu, DPU_RDMA_EW_BASE_ADDR), notch,
+                             DPU_RDMA_EW_BASE_ADDR);
+    if (combined) {
+        const int64_t surfaces = ew->cube[0].surfaces;
+        ew->cubes = 2;
+        ew->cube[1] = ew->cube[0];
+        ew->cube[0].base = npu_get(npu, DPU_RDMA_SRC_BASE_ADDR);
+        ew->cube[0].field = DPU_RDMA_SRC_BASE_ADDR;
+        ew->cube[0].surfaces = (surfaces + 1) / 2;
+        ew->cube[1].surfaces = surfaces / 2;
+        if (npu_expect(npu, DPU_RDMA_SURF_NOTCH_ADDR, notch, "has to equal EW_SURF_NOTCH", fault))
+            return -1;
+        /* One stride apart, two from a surface to the next but one. */
+        if (surfaces > 1 && (ew->cube[1].base - ew->cube[0].base != ATOM * stride ||
+                             (surfaces > 2 && area + notch != 2 * stride)))
+            return unsupported(fault, npu, DPU_RDMA_EW_SURF_STRIDE,
+                               "does not agree with the base addresses and EW_SURF_NOTCH");
+    } else if (ew->cube[0].surfaces > 1 && area + notch != stride) {
+        return unsupported(fault, npu, DPU_RDMA_EW_SURF_STRIDE,
+                           "does not agree with the size and EW_SURF_NOTCH");
+    }
+    for (int i = 0; i < ew->cubes; i++)
+        if (ew->cube[i].base % ATOM)
+            return inconsistent(fault, npu, ew->cube[i].field, "has to be a multiple of 16");
+    return 0;
+}
+
+static int decode_elementwise(const struct npu *npu, struct npu_output *out, int rdma,
+                              struct npu_fault *fault)
+{
+    struct npu_elementwise *ew = &out->ew;
+
+    ew->algorithm = NPU_EW_NONE;
+    if (npu_get(npu, DPU_EW_BYPASS))
+        return 0;
+    if (!npu_get(npu, DPU_EW_LUT_BYPASS))
+        return unsupported(fault, npu, DPU_EW_LUT_BYPASS, "the lookup table");
+    if (npu_get(npu, DPU_EW_BINARY_EN))
+        return unsupported(fault, npu, DPU_EW_BINARY_EN, "comparison to 0 and 1");
+    if (!npu_get(npu, DPU_EW_OP_BYPASS)) {
+        if (decode_algorithm(npu, out, fault) ||
+            decode_operand_conversion(npu, out, fault))
+            return -1;
+        if (!npu_get(npu, DPU_EW_OP_SRC))
+            return decode_register_operand(npu, out, fault);
+        if (!rdma)
+            return inconsistent(fault, npu, DPU_EW_OP_SRC,
+                                "is from outside, and DPU_RDMA is not enabled");
+        if (decode_erdma(npu, out, fault))
+            return -1;
+    }
+    return 0;
+}
+
+static int decode_elementwise_clamp(const struct npu *npu, struct npu_output *out,
+                                    struct npu_fault *fault)
+{
+    struct npu_elementwise *ew = &out->ew;
+
+    if (npu_get(npu, DPU_EW_BYPASS) || npu_get(npu, DPU_EW_RELU_BYPASS))
+        return 0;
+    if (ew->algorithm == NPU_EW_NONE)
+        return unsupported(fault, npu, DPU_EW_RELU_BYPASS, "a clamp in EW without an operation");
+    ew->relu = 1;
+    ew->relux = (int)npu_get(npu, DPU_EW_RELUX_EN);
+    ew->limit = from_bits(npu_get(npu, DPU_EW_RELUX_CMP_DAT));
+    return 0;
+}
+
+/* ---------------------------------------------------------------- all of it */
+
+int npu_dpu_decode(const struct npu *npu, struct npu_output *out, int rdma, struct npu_fault *fault)
+{
+    const uint32_t computed = out->flying ? npu_get(npu, DPU_IN_PRECISION)
+                              : out->fp16 ? NPU_FP16 : NPU_INT8;
+    const struct npu_rule rules[] = {
+        {DPU_IN_PRECISION, computed, "another precision than CNA reads"},
+        {DPU_PROC_PRECISION, computed, "another precision than the input's"},
+        {DPU_CONV_MODE, out->depthwise ? 3 : 0, "another convolution mode than CNA's"},
+        {DPU_FLYING_MODE, (uint32_t)out->flying, "flying mode with CNA and CORE, or none without"},
     };
 
+    if (out->flying)
+        out->fp16 = computed == NPU_FP16;
     if (npu_require(npu, modes, sizeof modes / sizeof *modes, fault) ||
-        npu_require(npu, precisions, sizeof precisions / sizeof *precisions, fault) ||
-        decode_precision(npu, out, fault))
+        npu_require(npu, rules, sizeof rules / sizeof *rules, fault) ||
+        decode_precision(npu, out, fault) || decode_conversion(npu, out, fault))
         return -1;
     out->width = (int64_t)npu_get(npu, DPU_WIDTH) + 1;
     out->height = (int64_t)npu_get(npu, DPU_HEIGHT) + 1;
     out->channels = (int64_t)npu_get(npu, DPU_CHANNEL) + 1;
+    out->real = (int64_t)npu_get(npu, DPU_ORIG_CHANNEL) + 1;
     out->cube = (struct npu_cube){
         .base = npu_get(npu, DPU_DST_BASE_ADDR),
         .surface_pitch = ATOM * (int64_t)npu_get(npu, DPU_DST_SURF_STRIDE),
         .line_pitch = ATOM * (out->width + npu_get(npu, DPU_NOTCH_ADDR_0)),
-        .surfaces = (out->channels * element_bytes(out->precision) + ATOM - 1) / ATOM,
+        .surfaces = (out->channels * npu_precision_bytes(out->precision) + ATOM - 1) / ATOM,
         .lines = out->height,
         .line_bytes = ATOM * out->width,
         .field = DPU_DST_BASE_ADDR,
     };
-    return check_sizes(npu, out, fault);
+    if (check_sizes(npu, out, fault) || (rdma && check_rdma(npu, out, fault)) ||
+        (out->flying && decode_source(npu, out, fault)) ||
+        decode_stages(npu, out, rdma, fault) || decode_window(npu, out, rdma, fault) ||
+        (rdma && decode_brdma(npu, out, fault)) ||
+        decode_elementwise(npu, out, rdma, fault) ||
+        decode_elementwise_clamp(npu, out, fault))
+        return -1;
+    if (rdma && npu_get(npu, DPU_RDMA_COMB_USE) && !out->ew.cubes)
+        return inconsistent(fault, npu, DPU_RDMA_COMB_USE,
+                            "reads operands of elements, and EW takes none");
+    if (rdma && !npu_get(npu, DPU_RDMA_ERDMA_DISABLE) && !out->ew.cubes)
+        return inconsistent(fault, npu, DPU_RDMA_ERDMA_DISABLE,
+                            "has to be 1 when EW takes no operands of elements");
+    out->plain = !out->bs.add && !out->bs.factor && !out->bs.relu && !out->bn.add &&
+                 !out->bn.factor && !out->bn.relu && out->ew.algorithm == NPU_EW_NONE &&
+                 (out->fp16 || (out->precision == NPU_INT32 && out->scale == 1 && !out->shift &&
+                                !out->offset));
+    return 0;
 }
 
-void npu_dpu_store(const struct npu_space *space, const struct npu_output *out, const void *sums,
-                   int64_t stride, int64_t first, int64_t count, int64_t pixel, int pixels,
-                   enum npukit_simd level)
+static void load_operands(const struct npu *npu, const struct npu_space *space,
+                          struct npu_output *out)
 {
-    const struct npu_cube *cube = &out->cube;
-    const int64_t bytes = element_bytes(out->precision);
-    const int64_t atoms = (count * bytes + ATOM - 1) / ATOM;
-    const int64_t surface = first * bytes / ATOM;
-    uint16_t halves[NPU_GEMM_MAX_KERNELS];
+    const int64_t channels = out->channels;
 
-    for (int p = 0; p < pixels; p++, pixel++) {
-        const uint8_t *src = (const uint8_t *)sums + 4 * stride * p;
-        int64_t offset = surface * cube->surface_pitch + pixel / out->width * cube->line_pitch +
-                         pixel % out->width * ATOM;
-        if (out->precision == NPU_FP16) {
-            npu_half_from_float(halves, (const float *)src, (size_t)stride, level);
-            src = (const uint8_t *)halves;
-        }
-        for (int64_t i = 0; i < atoms; i++, offset += cube->surface_pitch, src += ATOM) {
-            if (cube->flat)
-                memcpy(cube->flat + offset, src, ATOM);
-            else
-                npu_space_write(space, cube->base + offset, src, ATOM);
+    if (out->operands_from_memory == BRDMA_ADD) {
+        npu_space_read(space, out->operands.base, out->bs.add, 4 * channels);
+        return;
+    }
+    for (int64_t c = 0; c < channels; c += 8) {
+        const int64_t count = channels - c < 8 ? channels - c : 8;
+        uint8_t group[GROUP_BYTES];
+        npu_space_read(space, out->operands.base + c / 8 * GROUP_BYTES, group, GROUP_BYTES);
+        memcpy(out->bs.add + c, group, 4 * (size_t)count);
+        for (int64_t i = 0; i < count; i++) {
+            int16_t window, factor;
+            memcpy(&window, group + 32 + 2 * i, 2);
+            memcpy(&factor, group + 48 + 2 * i, 2);
+            if (out->window_factor && npu_get(npu, DPU_OW_SRC))
+                out->window_factor[c + i] = window;
+            if (out->bs.factor && npu_get(npu, DPU_BS_MUL_SRC))
+                out->bs.factor[c + i].i = factor;
         }
     }
+}
+
+/* An operation on elements may write over what it reads, in the same place. */
+static int same_place(const struct npu_cube *a, const struct npu_cube *b)
+{
+    return a->base == b->base && a->line_bytes == b->line_bytes && a->lines == b->lines &&
+           a->surfaces == b->surfaces && (a->lines == 1 || a->line_pitch == b->line_pitch) &&
+           (a->surfaces == 1 || a->surface_pitch == b->surface_pitch);
+}
+
+static int check_overlap(const struct npu_output *out, const struct npu_cube *cube,
+                         const char *name, struct npu_fault *fault)
+{
+    const int overlap = npu_cube_overlap(&out->cube, cube);
+
+    if (overlap < 0)
+        return npu_fail(fault, NPU_NO_MEMORY, NPU_NO_FIELD, 0, NPU_NO_IOVA, "out of memory");
+    if (overlap)
+        return npu_fail(fault, NPU_INCONSISTENT, DPU_DST_BASE_ADDR, out->cube.base, NPU_NO_IOVA,
+                        "the output overlaps %s", name);
+    return 0;
+}
+
+int npu_dpu_open(const struct npu *npu, const struct npu_space *space, struct npu_output *out,
+                 struct npu_fault *fault)
+{
+    struct npu_elementwise *ew = &out->ew;
+
+    if ((out->flying && npu_cube_check(space, &out->source, 0, fault)) ||
+        (out->operands_from_memory && npu_cube_check(space, &out->operands, 0, fault)))
+        return -1;
+    for (int i = 0; i < ew->cubes; i++)
+        if (npu_cube_check(space, &ew->cube[i], 0, fault))
+            return -1;
+    if (npu_cube_check(space, &out->cube, 1, fault))
+        return -1;
+    if ((out->operands_from_memory &&
+         check_overlap(out, &out->operands, "the operands of channels", fault)) ||
+        (out->flying && !same_place(&out->cube, &out->source) &&
+         check_overlap(out, &out->source, "the input", fault)))
+        return -1;
+    for (int i = 0; i < ew->cubes; i++)
+        if (!(ew->cubes == 1 && same_place(&out->cube, &ew->cube[i])) &&
+            check_overlap(out, &ew->cube[i], "the operands of elements", fault))
+            return -1;
+    if (check_overlap(out, &out->cube, "itself", fault))
+        return -1;
+    if (out->operands_from_memory)
+        load_operands(npu, space, out);
+    return 0;
+}
+
+void npu_dpu_close(struct npu_output *out)
+{
+    free(out->values);
+    out->values = NULL;
+}
+
+int64_t npu_dpu_bytes(const struct npu_output *out)
+{
+    const struct npu_cube *cubes[] = {&out->cube, &out->source, &out->operands, &out->ew.cube[0],
+                                      &out->ew.cube[1]};
+    int64_t total = 0;
+
+    for (size_t i = 0; i < sizeof cubes / sizeof *cubes; i++)
+        total += cubes[i]->surfaces * cubes[i]->lines * cubes[i]->line_bytes;
+    return total;
 }

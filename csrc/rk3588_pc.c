@@ -22,9 +22,8 @@
 #define BASE_ADDRESS 0x0010
 #define REGISTER_AMOUNTS 0x0014
 #define LUT_ACCESS_CFG 0x4100
-#define ENABLE_CNA 0x01
-#define ENABLE_CORE 0x04
-#define ENABLE_DPU 0x08
+#define ENABLE_CONV 0x0d /* CNA, CORE and DPU */
+#define ENABLE_CONV_RDMA 0x1d
 #define POINTER_STATE 0x10031u /* EXECUTER, both CLEAR bits, POINTER: not configuration */
 #define DMA_READ_ERROR (1u << 12)
 #define DMA_WRITE_ERROR (1u << 13)
@@ -291,18 +290,26 @@ static int fetch(struct npu *npu, const struct npu_space *space, struct task *ta
 
 /* ---------------------------------------------------------------- tasks */
 
+/* The blocks of an enable value: bit i starts the block at (i + 1) << 12. */
+static int enables(uint32_t value, uint32_t block)
+{
+    return value >> (block - 1) & 1;
+}
+
 static int start(struct npu *npu, const struct npu_space *space, struct npu_run *run,
                  const struct task *task)
 {
-    static const uint8_t conv_blocks[] = {NPU_CNA, NPU_CORE, NPU_DPU};
     uint32_t status = 0;
+    int failed;
 
-    if (task->enable != (ENABLE_CNA | ENABLE_CORE | ENABLE_DPU))
+    if (task->enable != ENABLE_CONV && task->enable != ENABLE_CONV_RDMA)
         return npu_fail(&run->fault, NPU_UNSUPPORTED, NPU_REGISTER(NPU_OPERATION_ENABLE),
-                        task->enable, NPU_NO_IOVA, "only 0xd (CNA, CORE and DPU) is modelled");
-    for (size_t i = 0; i < sizeof conv_blocks; i++) {
-        uint8_t block = conv_blocks[i];
-        uint32_t offset = (uint32_t)block << 12 | NPU_S_POINTER;
+                        task->enable, NPU_NO_IOVA,
+                        "only 0xd (CNA, CORE and DPU) and 0x1d (and DPU_RDMA) are modelled");
+    for (uint32_t block = NPU_CNA; block < NPU_BLOCKS; block++) {
+        uint32_t offset = block << 12 | NPU_S_POINTER;
+        if (!enables(task->enable, block))
+            continue;
         if (!bit(npu->pointer_config[block], CNA_EXECUTER_PP_EN))
             npu->executer[block] = npu->pointer[block];
         if (npu->executer[block] != npu->pointer[block])
@@ -311,10 +318,12 @@ static int start(struct npu *npu, const struct npu_space *space, struct npu_run 
                             "group %d is enabled while it is group %d's turn: it never starts",
                             npu->pointer[block], npu->executer[block]);
     }
-    if (npu_conv_execute(npu, space, run, &status))
+    failed = npu_conv_execute(npu, space, run, enables(task->enable, NPU_DPU_RDMA), &status);
+    if (failed)
         return -1;
-    for (size_t i = 0; i < sizeof conv_blocks; i++) {
-        uint8_t block = conv_blocks[i];
+    for (uint32_t block = NPU_CNA; block < NPU_BLOCKS; block++) {
+        if (!enables(task->enable, block))
+            continue;
         npu->pointer[block] ^= (uint8_t)bit(npu->pointer_config[block], CNA_POINTER_PP_EN);
         npu->executer[block] ^= (uint8_t)bit(npu->pointer_config[block], CNA_EXECUTER_PP_EN);
     }

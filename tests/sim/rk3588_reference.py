@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A second interpreter of RK3588 register commands, in numpy and without any of the C code.
 
-It takes a stream of one direct convolution as true, computes in int64 or float64, and says where
-each element of the output has to be. Only the address model and the layouts are here; what makes a
+It takes a stream of one convolution as true, computes in int64 or float64, and says where each
+element of the output has to be. Only the address model and the layouts are here; what makes a
 stream illegal is not.
 """
 
@@ -17,9 +17,17 @@ import numpy.typing as npt
 
 from npukit.programs.rk3588.registers import REGISTERS, find
 
+from .rk3588_dpu_reference import Dpu, saturate, shift_right, wrap
+
 ATOM = 16
 INPUTS = {0: np.dtype(np.int8), 2: np.dtype(np.float16)}
-OUTPUTS = {4: np.dtype(np.int32), 5: np.dtype(np.float32), 2: np.dtype(np.float16)}
+OUTPUTS = {
+    0: np.dtype(np.int8),
+    1: np.dtype(np.int16),
+    2: np.dtype(np.float16),
+    4: np.dtype(np.int32),
+    5: np.dtype(np.float32),
+}
 
 
 class Memory:
@@ -76,7 +84,25 @@ class Registers:
         return found.fields[field].get(self.values[found.offset])
 
 
+def _read_bytes(get: Registers, memory: Memory) -> npt.NDArray[Any]:
+    """Channel-last input of one channel: converted, in the first of 16 channels."""
+    width, height = get("CNA.DATA_SIZE0.DATAIN_WIDTH"), get("CNA.DATA_SIZE0.DATAIN_HEIGHT")
+    y, x = np.ogrid[:height, :width]
+    base = get("CNA.FEATURE_DATA_ADDR.FEATURE_BASE_ADDR")
+    signed = get("CNA.CVT_CON0.DATA_SIGN")
+    dtype = np.dtype(np.int8 if signed else np.uint8)
+    raw = memory.read(base + y * get("CNA.DMA_CON1.LINE_STRIDE") + x, dtype).astype(np.int64)
+    scale = get("CNA.CVT_CON1.CVT_SCALE0")
+    scale -= (scale & 0x8000) << 1
+    values = shift_right(raw * scale, get("CNA.CVT_CON0.CVT_TRUNCATE_0"))
+    out = np.zeros((height, width, 16), np.int64)
+    out[..., 0] = saturate(values + get("CNA.CVT_CON1.CVT_OFFSET0"), 8)
+    return out
+
+
 def _read_features(get: Registers, memory: Memory, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    if get("CNA.CONV_CON1.ARGB_IN"):
+        return _read_bytes(get, memory)
     width, height = get("CNA.DATA_SIZE0.DATAIN_WIDTH"), get("CNA.DATA_SIZE0.DATAIN_HEIGHT")
     channels = get("CNA.DATA_SIZE1.DATAIN_CHANNEL")
     line, surface = get("CNA.DMA_CON1.LINE_STRIDE"), get("CNA.DMA_CON2.SURF_STRIDE")
@@ -104,6 +130,17 @@ def _read_weights(get: Registers, memory: Memory, dtype: np.dtype[Any]) -> npt.N
     elements = elements + ((ky * kw + kx) * peers + o % group) * run + c % 32
     base = get("CNA.DCOMP_ADDR0.DECOMPRESS_ADDR0")
     return memory.read(base + elements * dtype.itemsize, dtype)
+
+
+def _read_depthwise_weights(get: Registers, memory: Memory) -> npt.NDArray[Any]:
+    """[channel][ky][kx], from groups of 64 channels, ky, kx, channel."""
+    kh, kw = get("CNA.WEIGHT_SIZE2.WEIGHT_HEIGHT"), get("CNA.WEIGHT_SIZE2.WEIGHT_WIDTH")
+    channels = get("CNA.DATA_SIZE1.DATAIN_CHANNEL")
+    c, ky, kx = np.ogrid[:channels, :kh, :kw]
+    peers = np.minimum(64, channels - c // 64 * 64)
+    base = get("CNA.DCOMP_ADDR0.DECOMPRESS_ADDR0")
+    places = c // 64 * 64 * (kh * kw) + (ky * kw + kx) * peers + c % 64
+    return memory.read(base + places, np.dtype(np.int8))
 
 
 def _pad_value(get: Registers, dtype: np.dtype[Any]) -> Any:
@@ -136,27 +173,67 @@ def convolve(
     return out
 
 
+def window_sums(
+    features: npt.NDArray[Any],
+    taps: tuple[int, int],
+    strides: tuple[int, int],
+    pads: tuple[int, int],
+    size: tuple[int, int],
+    pad: Any,
+) -> npt.NDArray[Any]:
+    """Sums over the windows, of each channel: [y][x][c]."""
+    return np.concatenate(
+        [
+            convolve(features[..., c : c + 1], np.ones((1, *taps, 1), features.dtype), strides,
+                     pads, size, pad)
+            for c in range(features.shape[2])
+        ],
+        axis=2,
+    )  # fmt: skip
+
+
 def expect(words: Sequence[int], memory: Memory) -> Expected:
-    """What a stream of one direct convolution has to leave in memory."""
+    """What a stream of one convolution has to leave in memory."""
     get = Registers(words)
     dtype = INPUTS[get("CNA.CONV_CON1.IN_PRECISION")]
     out_dtype = OUTPUTS[get("DPU.DATA_FORMAT.OUT_PRECISION")]
     wide = np.int64 if dtype.itemsize == 1 else np.float64
     features = _read_features(get, memory, dtype).astype(wide)
-    weights = _read_weights(get, memory, dtype).astype(wide)
+    depthwise = get("CNA.CONV_CON1.CONV_MODE") == 3
     strides = get("CNA.CONV_CON3.CONV_Y_STRIDE"), get("CNA.CONV_CON3.CONV_X_STRIDE")
     pads = get("CNA.PAD_CON0.PAD_TOP"), get("CNA.PAD_CON0.PAD_LEFT")
+    taps = get("CNA.WEIGHT_SIZE2.WEIGHT_HEIGHT"), get("CNA.WEIGHT_SIZE2.WEIGHT_WIDTH")
     pad = wide(_pad_value(get, dtype))
     height = get("DPU.DATA_CUBE_HEIGHT.HEIGHT") + 1
     width = get("DPU.DATA_CUBE_WIDTH.WIDTH") + 1
     channels = get("DPU.DATA_CUBE_CHANNEL.CHANNEL") + 1
     size = height, width
 
+    dpu = Dpu(get, memory.read, channels, floats=dtype.kind == "f")
     values = np.zeros((height, width, channels), wide)
     magnitudes = np.zeros((height, width, channels), wide)
-    kernels = len(weights)
-    values[..., :kernels] = convolve(features, weights, strides, pads, size, pad)
-    magnitudes[..., :kernels] = convolve(abs(features), abs(weights), strides, pads, size, abs(pad))
+    if depthwise:
+        weights = _read_depthwise_weights(get, memory).astype(wide)
+        kernels = len(weights)
+        for c in range(kernels):
+            one, kernel = features[..., c : c + 1], weights[c][None, ..., None]
+            values[..., c : c + 1] = convolve(one, kernel, strides, pads, size, pad)
+    else:
+        weights = _read_weights(get, memory, dtype).astype(wide)
+        kernels = len(weights)
+        values[..., :kernels] = convolve(features, weights, strides, pads, size, pad)
+        magnitudes[..., :kernels] = convolve(
+            abs(features), abs(weights), strides, pads, size, abs(pad)
+        )
+    factor = np.broadcast_to(dpu.window_factor(), (channels,))
+    if factor.any():
+        sums = window_sums(features, taps, strides, pads, size, pad)
+        if not depthwise:
+            sums = sums.sum(axis=2, keepdims=True)
+        values[..., :kernels] += factor[:kernels] * sums
+    if dtype.kind != "f":
+        values = wrap(values)
+    values, magnitudes = dpu.process(values, magnitudes, 8 * out_dtype.itemsize)
 
     lanes = ATOM // out_dtype.itemsize
     filled = -(-channels // lanes) * lanes
@@ -171,7 +248,7 @@ def expect(words: Sequence[int], memory: Memory) -> Expected:
         magnitudes=magnitudes,
         addresses=addresses[..., :channels],
         dtype=out_dtype,
-        terms=weights[0].size,
+        terms=weights[0].size + 4,
         zeros=tail.reshape(-1),
     )
 
@@ -183,7 +260,7 @@ def check(expected: Expected, actual: npt.NDArray[Any]) -> None:
     terms * 2^-24 * (sum of absolute products) for the order of an fp32 sum.
     """
     if expected.dtype.kind == "i":
-        np.testing.assert_array_equal(actual, expected.values.astype(np.int32))
+        np.testing.assert_array_equal(actual, expected.values.astype(expected.dtype))
         return
     # Infinities and NaN, where a pad value or an operand brings them in.
     special = ~np.isfinite(expected.values)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npukit.programs.rk3588.registers import CNA, CORE, DPU, Register, find
+from npukit.programs.rk3588.registers import CNA, CORE, DPU, DPU_RDMA, Register, find
 from npukit.sim.rk3588 import Completion, Npu
 
 from .rk3588_reference import Memory, check, expect
@@ -33,6 +33,9 @@ def trailer(next_iova: int = 0, next_words: int = 0, enable: int = 0x0D) -> list
         MARKER,
         ENABLE | enable << 16,
     ]
+
+
+PRECISIONS = {"int8": 0, "int16": 1, "fp16": 2, "int32": 4, "fp32": 5}
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class Conv:
     weight_banks: int | None = None
     weight_reuse: bool = False
     data_reuse: bool = False
+    depthwise: bool = False
     features: int = 0x10000000
     weights: int = 0x20000000
     output: int = 0x30000000
@@ -76,6 +80,11 @@ class Conv:
     @property
     def out_bytes(self) -> int:
         return np.dtype(self.out_dtype.replace("fp", "float")).itemsize
+
+    @property
+    def stored_kernels(self) -> int:
+        """How many of ``kernel_bytes`` there are in memory."""
+        return 1 if self.depthwise else self.kernels
 
     @property
     def out_channels(self) -> int:
@@ -118,7 +127,7 @@ class Conv:
         written = (out_surfaces - 1) * out_surface + (self.out[0] - 1) * line + self.out[1]
         return {
             "features": (self.features, 16 * read),
-            "weights": (self.weights, self.kernels * self.kernel_bytes),
+            "weights": (self.weights, self.stored_kernels * self.kernel_bytes),
             "output": (self.output, 16 * written),
         }
 
@@ -128,12 +137,13 @@ class Conv:
         row, surface = self.pitches
         line, out_surface = self.out_pitches
         lines, step = (1, 1) if self.off else (4, 4)
-        group = 16 if precision else 32
+        group = 64 if self.depthwise else 16 if precision else 32
         atoms = group * self.out_bytes // 16
         data_banks, weight_banks = self.banks
         height, width = self.out
         fields = {
             "CNA.CONV_CON1.GROUP_LINE_OFF": int(self.off),
+            "CNA.CONV_CON1.CONV_MODE": 3 * self.depthwise,
             "CNA.CONV_CON1.PROC_PRECISION": precision,
             "CNA.CONV_CON1.IN_PRECISION": precision,
             "CNA.CONV_CON2.FEATURE_GRAINS": self.kernel[0] + self.stride[0] + 1,
@@ -145,11 +155,11 @@ class Conv:
             "CNA.DATA_SIZE1.DATAIN_CHANNEL": self.channels,
             "CNA.DATA_SIZE2.DATAOUT_WIDTH": width,
             "CNA.DATA_SIZE3.DATAOUT_ATOMICS": height * width,
-            "CNA.WEIGHT_SIZE0.WEIGHT_BYTES": self.kernels * self.kernel_bytes,
+            "CNA.WEIGHT_SIZE0.WEIGHT_BYTES": self.stored_kernels * self.kernel_bytes,
             "CNA.WEIGHT_SIZE1.WEIGHT_BYTES_PER_KERNEL": self.kernel_bytes,
             "CNA.WEIGHT_SIZE2.WEIGHT_WIDTH": self.kernel[1],
             "CNA.WEIGHT_SIZE2.WEIGHT_HEIGHT": self.kernel[0],
-            "CNA.WEIGHT_SIZE2.WEIGHT_KERNELS": self.kernels,
+            "CNA.WEIGHT_SIZE2.WEIGHT_KERNELS": self.stored_kernels,
             "CNA.CBUF_CON0.WEIGHT_REUSE": int(self.weight_reuse),
             "CNA.CBUF_CON0.DATA_REUSE": int(self.data_reuse),
             "CNA.CBUF_CON0.WEIGHT_BANK": weight_banks,
@@ -172,12 +182,14 @@ class Conv:
             "CNA.PAD_CON1.PAD_VALUE": self.pad_value,
             "CORE.MISC_CFG.PROC_PRECISION": precision,
             "CORE.MISC_CFG.QD_EN": int(precision == 2),
+            "CORE.MISC_CFG.DW_EN": int(self.depthwise),
             "CORE.DATAOUT_SIZE_0.DATAOUT_HEIGHT": height - 1,
             "CORE.DATAOUT_SIZE_0.DATAOUT_WIDTH": width - 1,
             "CORE.DATAOUT_SIZE_1.DATAOUT_CHANNEL": self.out_channels - 1,
             "DPU.FEATURE_MODE_CFG.BURST_LEN": 15,
             "DPU.FEATURE_MODE_CFG.OUTPUT_MODE": 2,
-            "DPU.DATA_FORMAT.OUT_PRECISION": {"int32": 4, "fp32": 5, "fp16": 2}[self.out_dtype],
+            "DPU.FEATURE_MODE_CFG.CONV_MODE": 3 * self.depthwise,
+            "DPU.DATA_FORMAT.OUT_PRECISION": PRECISIONS[self.out_dtype],
             "DPU.DATA_FORMAT.IN_PRECISION": precision,
             "DPU.DATA_FORMAT.PROC_PRECISION": precision,
             "DPU.DST_BASE_ADDR.DST_BASE_ADDR": self.output,
@@ -215,12 +227,32 @@ class Conv:
         ``changes`` are single field values, by ``BLOCK__REGISTER__FIELD``.
         """
         fields = self.fields()
+        if enable & 0x10:
+            fields.update(self.rdma_fields())
         fields.update({name.replace("__", "."): value for name, value in changes.items()})
-        return stream(fields) + trailer(next_iova, next_words, enable)
+        return stream(fields, rdma=bool(enable & 0x10)) + trailer(next_iova, next_words, enable)
+
+    def rdma_fields(self) -> dict[str, int]:
+        """DPU_RDMA that reads nothing, as ``fields``."""
+        precision = 2 if self.dtype == "fp16" else 0
+        return {
+            "DPU_RDMA.RDMA_DATA_CUBE_WIDTH.WIDTH": self.out[1] - 1,
+            "DPU_RDMA.RDMA_DATA_CUBE_HEIGHT.HEIGHT": self.out[0] - 1,
+            "DPU_RDMA.RDMA_DATA_CUBE_CHANNEL.CHANNEL": self.out_channels - 1,
+            "DPU_RDMA.RDMA_ERDMA_CFG.ERDMA_DISABLE": 1,
+            "DPU_RDMA.RDMA_FEATURE_MODE_CFG.IN_PRECISION": precision,
+            "DPU_RDMA.RDMA_FEATURE_MODE_CFG.PROC_PRECISION": precision,
+            "DPU_RDMA.RDMA_FEATURE_MODE_CFG.BURST_LEN": 15,
+            "DPU_RDMA.RDMA_FEATURE_MODE_CFG.MRDMA_DISABLE": 1,
+            "DPU_RDMA.RDMA_FEATURE_MODE_CFG.CONV_MODE": 3 * self.depthwise,
+        }
 
 
-def stream(fields: dict[str, int]) -> list[int]:
-    """All CNA, CORE and DPU registers with these field values, DPU.S_POINTER = 0xe first."""
+def stream(fields: dict[str, int], *, rdma: bool = False) -> list[int]:
+    """All CNA, CORE and DPU registers with these field values, DPU.S_POINTER = 0xe first.
+
+    With ``rdma`` those of DPU_RDMA as well.
+    """
     values: dict[Register, int] = {}
     for name, value in fields.items():
         register_name, _, field_name = name.rpartition(".")
@@ -231,7 +263,9 @@ def stream(fields: dict[str, int]) -> list[int]:
             raise ValueError(f"{name} cannot hold {value}")
         values[register] = values.get(register, 0) | placed
     words = [word(DPU.S_POINTER, 0xE)]
-    for block in (CNA, CORE, DPU):
+    if rdma:
+        words.append(word(DPU_RDMA.RDMA_S_POINTER, 0xE))
+    for block in (CNA, CORE, DPU, *([DPU_RDMA] if rdma else [])):
         words += [
             word(register, values.pop(register, 0))
             for register in block.registers()

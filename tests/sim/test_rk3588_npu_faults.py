@@ -4,15 +4,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from sim.rk3588_streams import FILL, Conv, Rig, operands, word
 from support import SHARED
 
-from npukit.programs.rk3588.registers import BLOCKS, CNA, CORE, DPU, REGISTERS, Field, Register
+from npukit.programs.rk3588.registers import (
+    BLOCKS,
+    CNA,
+    CORE,
+    DPU,
+    DPU_RDMA,
+    REGISTERS,
+    Block,
+    Field,
+    Register,
+)
 from npukit.sim.rk3588 import NpuFault
 
 ODD = Conv(
@@ -35,9 +47,9 @@ def fault_of(conv: Conv, **changes: int) -> NpuFault:
 # ---------------------------------------------------------------- unsupported
 
 UNSUPPORTED = [
-    ("CNA.CONV_CON1.CONV_MODE", 3),
     ("CNA.CONV_CON1.CONV_MODE", 1),
-    ("CNA.CONV_CON1.ARGB_IN", 8),
+    ("CNA.CONV_CON1.ARGB_IN", 9),
+    ("CNA.CONV_CON1.ARGB_IN", 1),
     ("CNA.CONV_CON1.NONALIGN_DMA", 1),
     ("CNA.CONV_CON1.DECONV", 1),
     *(("CNA.CONV_CON1.IN_PRECISION", value) for value in (1, 3, 4, 5, 6, 7)),
@@ -68,7 +80,6 @@ UNSUPPORTED = [
     ("CNA.DCOMP_AMOUNT15.DCOMP_AMOUNT15", 1),
     ("CNA.PAD_CON1.PAD_VALUE", 0x10000),
     ("CNA.PAD_CON1.PAD_VALUE", 0x0102),
-    ("CORE.MISC_CFG.DW_EN", 1),
     ("CORE.MISC_CFG.PROC_PRECISION", 2),
     ("CORE.CLIP_TRUNCATE.ROUND_TYPE", 1),
     ("CORE.CLIP_TRUNCATE.CLIP_TRUNCATE", 1),
@@ -81,31 +92,18 @@ UNSUPPORTED = [
     ("DPU.FEATURE_MODE_CFG.CONV_MODE", 3),
     ("DPU.FEATURE_MODE_CFG.OUTPUT_MODE", 1),
     ("DPU.FEATURE_MODE_CFG.FLYING_MODE", 1),
-    *(("DPU.DATA_FORMAT.OUT_PRECISION", value) for value in (0, 1, 2, 3, 5, 6, 7)),
+    *(("DPU.DATA_FORMAT.OUT_PRECISION", value) for value in (2, 3, 5, 6, 7)),
     ("DPU.DATA_FORMAT.IN_PRECISION", 2),
     ("DPU.DATA_FORMAT.PROC_PRECISION", 1),
-    ("DPU.DATA_FORMAT.EW_TRUNCATE_NEG", 1),
-    ("DPU.DATA_FORMAT.BN_MUL_SHIFT_VALUE_NEG", 1),
-    ("DPU.DATA_FORMAT.BS_MUL_SHIFT_VALUE_NEG", 1),
     ("DPU.DATA_FORMAT.MC_SURF_OUT", 1),
     ("DPU.OFFSET_PEND.OFFSET_PEND", 1),
     ("DPU.DATA_CUBE_HEIGHT.MINMAX_CTL", 1),
-    ("DPU.BS_CFG.BS_BYPASS", 0),
-    ("DPU.BN_CFG.BN_BYPASS", 0),
-    ("DPU.EW_CFG.EW_BYPASS", 0),
-    ("DPU.EW_CFG.EW_LUT_BYPASS", 0),
     ("DPU.BS_OW_CFG.RGP_CNTER", 1),
     ("DPU.BS_OW_CFG.TP_ORG_EN", 1),
-    ("DPU.BS_OW_CFG.OD_BYPASS", 0),
-    ("DPU.BS_OW_CFG.OW_SRC", 1),
     ("DPU.WDMA_SIZE_0.TP_PRECISION", 1),
     ("DPU.WDMA_SIZE_0.SIZE_C_WDMA", 1),
-    ("DPU.OUT_CVT_OFFSET.OUT_CVT_OFFSET", 1),
-    ("DPU.OUT_CVT_SCALE.OUT_CVT_SCALE", 2),
-    ("DPU.OUT_CVT_SCALE.OUT_CVT_SCALE", 0),
-    ("DPU.OUT_CVT_SHIFT.OUT_CVT_SHIFT", 1),
+    ("DPU.OUT_CVT_SHIFT.OUT_CVT_SHIFT", 64),
     ("DPU.OUT_CVT_SHIFT.MINUS_EXP", 1),
-    ("DPU.OUT_CVT_SHIFT.CVT_ROUND", 1),
     ("DPU.OUT_CVT_SHIFT.CVT_TYPE", 1),
     ("DPU.UNDOC_40C4.VALUE", 1),
     ("DPU.LUT_ACCESS_CFG.LUT_ACCESS_TYPE", 1),
@@ -121,6 +119,185 @@ def test_unsupported_modes(name: str, value: int) -> None:
     shown = hex(value) if value > 0xFFFF else str(value)
     assert str(fault).startswith(f"unsupported: {name} = {shown}: ")
     assert len(fault.text) > 3
+
+
+FUSED = {
+    "DPU.BS_CFG.BS_BYPASS": 0,
+    "DPU.BS_CFG.BS_ALU_ALGO": 2,
+    "DPU.BS_CFG.BS_ALU_SRC": 1,
+    "DPU.BS_CFG.BS_ALU_BYPASS": 0,
+    "DPU.BS_CFG.BS_MUL_BYPASS": 0,
+    "DPU.BS_CFG.BS_RELU_BYPASS": 1,
+    "DPU.BS_MUL_CFG.BS_MUL_SRC": 1,
+    "DPU.BS_MUL_CFG.BS_MUL_SHIFT_VALUE": 3,
+    "DPU.DATA_FORMAT.BS_MUL_SHIFT_VALUE_NEG": 3,
+    "DPU.BN_CFG.BN_BYPASS": 0,
+    "DPU.BN_CFG.BN_ALU_ALGO": 4,
+    "DPU.BN_CFG.BN_ALU_BYPASS": 0,
+    "DPU.BN_CFG.BN_MUL_BYPASS": 0,
+    "DPU.BN_CFG.BN_MUL_PRELU": 1,
+    "DPU.BN_CFG.BN_RELU_BYPASS": 1,
+    "DPU.BN_ALU_CFG.BN_ALU_OPERAND": 5000,
+    "DPU.BN_MUL_CFG.BN_MUL_OPERAND": 3,
+    "DPU.EW_CFG.EW_BYPASS": 0,
+    "DPU.EW_CFG.EW_CVT_TYPE": 1,
+    "DPU.EW_CFG.EW_DATA_MODE": 1,
+    "DPU.EW_CFG.EDATA_SIZE": 1,
+    "DPU.EW_CFG.EW_OP_BYPASS": 0,
+    "DPU.EW_CFG.EW_ALU_ALGO": 2,
+    "DPU.EW_CFG.EW_OP_SRC": 1,
+    "DPU.EW_CFG.EW_RELU_BYPASS": 0,
+    "DPU.EW_CFG.EW_RELUX_EN": 1,
+    "DPU.EW_RELUX_CMP_VALUE.EW_RELUX_CMP_DAT": 400000,
+    "DPU.EW_CVT_OFFSET_VALUE.EW_OP_CVT_OFFSET": 77,
+    "DPU.EW_CVT_SCALE_VALUE.EW_OP_CVT_SCALE": 200,
+    "DPU.EW_CVT_SCALE_VALUE.EW_OP_CVT_SHIFT": 0,
+    "DPU.BS_OW_CFG.OD_BYPASS": 0,
+    "DPU.BS_OW_OP.OW_OP": -9,
+    "DPU.OUT_CVT_SCALE.OUT_CVT_SCALE": 20000,
+    "DPU.OUT_CVT_SHIFT.OUT_CVT_SHIFT": 26,
+    "DPU.OUT_CVT_OFFSET.OUT_CVT_OFFSET": -60,
+    "DPU_RDMA.RDMA_BRDMA_CFG.BRDMA_DATA_USE": 7,
+    "DPU_RDMA.RDMA_BS_BASE_ADDR.BS_BASE_ADDR": 0x38000000,
+    "DPU_RDMA.RDMA_ERDMA_CFG.ERDMA_DISABLE": 0,
+    "DPU_RDMA.RDMA_ERDMA_CFG.ERDMA_DATA_MODE": 1,
+    "DPU_RDMA.RDMA_ERDMA_CFG.ERDMA_DATA_SIZE": 1,
+    "DPU_RDMA.RDMA_EW_BASE_ADDR.EW_BASE_ADDR": 0x50000000,
+    "DPU_RDMA.RDMA_EW_SURF_STRIDE.EW_SURF_STRIDE": 17,
+    "DPU_RDMA.RDMA_EW_SURF_NOTCH.EW_SURF_NOTCH": 2,
+}
+"""Every stage of the DPU at work behind ``ODD``, with operands from memory; see ``fused``."""
+
+FUSED_CONV = replace(ODD, out_dtype="int8")
+
+
+def fused(conv: Conv = FUSED_CONV, **changes: int) -> list[int]:
+    fields = {name.replace(".", "__"): value for name, value in FUSED.items()} | changes
+    return conv.words(enable=0x1D, **fields)
+
+
+def channel_operands(rng: np.random.Generator, groups: int) -> npt.NDArray[np.uint8]:
+    """What BRDMA reads for 8 channels each: an addend, a factor for window sums, a factor."""
+    data = np.zeros((groups, 64), np.uint8)
+    data[:, :32] = rng.integers(-20000, 20000, (groups, 8), np.int32).view(np.uint8)
+    data[:, 32:] = rng.integers(-64, 64, (groups, 16), np.int16).view(np.uint8)
+    return data.reshape(-1)
+
+
+def place_fused(rig: Rig) -> None:
+    rng = np.random.default_rng(0)
+    rig.place(FUSED_CONV, rng)
+    rig.add(0x38000000, channel_operands(rng, 64))
+    rig.add(0x50000000, rng.integers(-128, 128, 1 << 14, np.int8))
+
+
+def test_every_stage_at_once() -> None:
+    rig = Rig()
+    place_fused(rig)
+    words = fused()
+    assert rig.run(words).error is None
+    rig.check(words)
+    assert len(np.unique(rig.memory.mappings[2][1])) > 50
+
+
+DPU_FAULTS = [
+    ("unsupported", "DPU.BS_CFG.BS_ALU_ALGO", 0),
+    ("unsupported", "DPU.BN_CFG.BN_ALU_ALGO", 1),
+    ("unsupported", "DPU.BN_CFG.BN_ALU_SRC", 1),
+    ("unsupported", "DPU.BN_MUL_CFG.BN_MUL_SRC", 1),
+    ("unsupported", "DPU.BN_MUL_CFG.BN_MUL_OPERAND", -1),
+    ("unsupported", "DPU.BS_MUL_CFG.BS_TRUNCATE_SRC", 1),
+    *(("unsupported", "DPU.EW_CFG.EW_ALU_ALGO", value) for value in (3, 5, 6, 7, 8, 15)),
+    ("unsupported", "DPU.EW_CFG.EW_EQUAL_EN", 1),
+    ("unsupported", "DPU.EW_CFG.EW_BINARY_EN", 1),
+    ("unsupported", "DPU.EW_CFG.EW_LUT_BYPASS", 0),
+    ("unsupported", "DPU.EW_CVT_SCALE_VALUE.EW_TRUNCATE", 1),
+    ("unsupported", "DPU_RDMA.RDMA_BRDMA_CFG.BRDMA_DATA_USE", 3),
+    ("inconsistent", "DPU.BS_MUL_CFG.BS_MUL_SRC", 1),
+    ("unsupported", "DPU_RDMA.RDMA_NRDMA_CFG.NRDMA_DATA_USE", 1),
+    ("unsupported", "DPU_RDMA.RDMA_SRC_DMA_CFG.LINE_NOTCH_ADDR", 1),
+    ("unsupported", "DPU_RDMA.RDMA_SRC_DMA_CFG.UNPOOLING_EN", 1),
+    ("unsupported", "DPU_RDMA.RDMA_DATA_CUBE_HEIGHT.EW_LINE_NOTCH_ADDR", 1),
+    ("unsupported", "DPU_RDMA.RDMA_ERDMA_CFG.ERDMA_SURF_MODE", 1),
+    ("unsupported", "DPU_RDMA.RDMA_ERDMA_CFG.ERDMA_NONALIGN", 1),
+    ("unsupported", "DPU_RDMA.RDMA_ERDMA_CFG.OV4K_BYPASS", 1),
+    ("unsupported", "DPU_RDMA.RDMA_EW_SURF_STRIDE.EW_SURF_STRIDE", 18),
+    *(("unsupported", "DPU_RDMA.RDMA_FEATURE_MODE_CFG.COMB_USE", n) for n in (1, 2, 3, 4, 6, 7)),
+    ("inconsistent", "DPU_RDMA.RDMA_ERDMA_CFG.ERDMA_DISABLE", 1),
+    ("inconsistent", "DPU.EW_CFG.EDATA_SIZE", 2),
+    ("inconsistent", "DPU.EW_CFG.EW_DATA_MODE", 0),
+    ("inconsistent", "DPU_RDMA.RDMA_DATA_CUBE_WIDTH.WIDTH", 3),
+    ("inconsistent", "DPU_RDMA.RDMA_DATA_CUBE_HEIGHT.HEIGHT", 3),
+    ("inconsistent", "DPU_RDMA.RDMA_DATA_CUBE_CHANNEL.CHANNEL", 62),
+    ("inconsistent", "DPU_RDMA.RDMA_FEATURE_MODE_CFG.IN_PRECISION", 2),
+    ("inconsistent", "DPU_RDMA.RDMA_FEATURE_MODE_CFG.PROC_PRECISION", 2),
+    ("inconsistent", "DPU_RDMA.RDMA_FEATURE_MODE_CFG.CONV_MODE", 3),
+    ("inconsistent", "DPU_RDMA.RDMA_FEATURE_MODE_CFG.FLYING_MODE", 1),
+    ("inconsistent", "DPU_RDMA.RDMA_FEATURE_MODE_CFG.MRDMA_DISABLE", 0),
+    ("inconsistent", "DPU_RDMA.RDMA_BS_BASE_ADDR.BS_BASE_ADDR", 0x38000004),
+    ("inconsistent", "DPU_RDMA.RDMA_EW_BASE_ADDR.EW_BASE_ADDR", 0x50000008),
+    ("access", "DPU_RDMA.RDMA_BS_BASE_ADDR.BS_BASE_ADDR", 0x38000F00),
+    ("access", "DPU_RDMA.RDMA_EW_BASE_ADDR.EW_BASE_ADDR", 0x50003F00),
+    ("inconsistent", "DPU.DST_BASE_ADDR.DST_BASE_ADDR", 0x50000000),
+    ("inconsistent", "DPU.DST_BASE_ADDR.DST_BASE_ADDR", 0x38000000),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), DPU_FAULTS)
+def test_faults_of_the_dpu(kind: str, name: str, value: int) -> None:
+    rig = Rig()
+    place_fused(rig)
+    changes = {name.replace(".", "__"): value}
+    if name.endswith("BS_MUL_SRC"):
+        changes["DPU_RDMA__RDMA_BRDMA_CFG__BRDMA_DATA_USE"] = 1
+    fault = rig.run(fused(**changes)).error
+    assert fault is not None
+    assert (fault.kind, f"{fault.block}.{fault.register}.{fault.field}") == (kind, name)
+
+
+def test_operands_from_outside_need_dpu_rdma() -> None:
+    for name in ("BS_CFG.BS_ALU_SRC", "BS_OW_CFG.OW_SRC", "EW_CFG.EW_OP_SRC"):
+        stage = name[:2]
+        changes = {
+            f"DPU__{stage}_CFG__{stage}_BYPASS": 0,
+            "DPU__BS_CFG__BS_ALU_BYPASS": 0,
+            "DPU__BS_CFG__BS_ALU_ALGO": 2,
+            "DPU__BS_OW_CFG__OD_BYPASS": 0,
+            "DPU__EW_CFG__EW_OP_BYPASS": 0,
+            f"DPU__{name.replace('.', '__')}": 1,
+        }
+        if stage == "BS" and "OW" in name:
+            changes["DPU__BS_CFG__BS_BYPASS"] = 1
+        fault = fault_of(ODD, **changes)
+        assert (fault.kind, fault.field) == ("inconsistent", name.partition(".")[2])
+
+
+def test_operands_that_nothing_takes() -> None:
+    for changes, field in (
+        ({"DPU__BS_CFG__BS_BYPASS": 1}, "BRDMA_DATA_USE"),
+        ({"DPU__EW_CFG__EW_BYPASS": 1}, "ERDMA_DISABLE"),
+    ):
+        rig = Rig()
+        place_fused(rig)
+        fault = rig.run(fused(**changes)).error
+        assert fault is not None
+        assert fault.field == field
+
+
+def test_an_operand_from_registers_has_to_be_one() -> None:
+    changes = {"DPU__EW_CFG__EW_BYPASS": 0, "DPU__EW_CFG__EW_OP_CVT_BYPASS": 1}
+    fault = fault_of(ODD, **changes, DPU__EW_OP_VALUE_5__EW_OPERAND_5=1)
+    assert (fault.kind, fault.field) == ("unsupported", "EW_OPERAND_5")
+    fault = fault_of(ODD, DPU__EW_CFG__EW_BYPASS=0)
+    assert (fault.kind, fault.field) == ("unsupported", "EW_OP_CVT_BYPASS")
+
+
+def test_depthwise_of_other_types_than_int8() -> None:
+    fault = fault_of(Conv("fp16", "fp16", channels=64, kernels=64, depthwise=True))
+    assert (fault.kind, fault.field) == ("unsupported", "IN_PRECISION")
+    words = Conv(out_dtype="int16", channels=64, kernels=64, depthwise=True)
+    fault = fault_of(words, DPU__DATA_FORMAT__OUT_PRECISION=4)
+    assert (fault.kind, fault.field) == ("unsupported", "OUT_PRECISION")
 
 
 @pytest.mark.parametrize("value", [4, 0, 1])
@@ -226,12 +403,14 @@ INCONSISTENT = [
     ("CNA.FC_DATA_SIZE1.DMA_CHANNEL", 47),
     ("CNA.FEATURE_DATA_ADDR.FEATURE_BASE_ADDR", 0x10000008),
     ("CNA.DCOMP_ADDR0.DECOMPRESS_ADDR0", 0x20000004),
+    ("CORE.MISC_CFG.DW_EN", 1),
     ("CORE.DATAOUT_SIZE_0.DATAOUT_HEIGHT", 5),
     ("CORE.DATAOUT_SIZE_0.DATAOUT_WIDTH", 3),
     ("CORE.DATAOUT_SIZE_1.DATAOUT_CHANNEL", 62),
     ("DPU.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_1", 2),
     ("DPU.DATA_CUBE_CHANNEL.ORIG_CHANNEL", 64),
     ("DPU.DATA_CUBE_CHANNEL.ORIG_CHANNEL", 40),
+    ("DPU.BS_OW_CFG.OW_SRC", 1),
     ("DPU.BS_OW_CFG.SIZE_E_0", 3),
     ("DPU.BS_OW_CFG.SIZE_E_1", 3),
     ("DPU.BS_OW_CFG.SIZE_E_2", 3),
@@ -308,7 +487,13 @@ WITHOUT_EFFECT = {
     "DPU.FEATURE_MODE_CFG": {"BURST_LEN"},
     # Known programs set values that agree with nothing else.
     "CNA.DATA_SIZE1": {"DATAIN_CHANNEL_REAL"},
-    "DPU.DATA_CUBE_CHANNEL": {"ORIG_CHANNEL"},
+    "DPU.DATA_FORMAT": {
+        "EW_TRUNCATE_NEG",
+        "BN_MUL_SHIFT_VALUE_NEG",
+        "BS_MUL_SHIFT_VALUE_NEG",
+    },
+    "DPU.BS_OW_CFG": {"OD_BYPASS"},  # the operand is 0
+    "DPU.OUT_CVT_SHIFT": {"CVT_ROUND"},  # nothing is shifted
     "CNA.CBUF_CON1": {"DATA_ENTRIES"},
     # How much of the CBUF is given away matters to a later reuse.
     "CNA.CBUF_CON0": {"WEIGHT_BANK"},
@@ -348,27 +533,60 @@ WITHOUT_EFFECT = {
 """Fields (None: all of the register) that may hold anything, and why."""
 
 
-def _fields() -> Iterator[tuple[Register, Field]]:
-    for block in (CNA, CORE, DPU):
+FUSED_WITHOUT_EFFECT = {
+    "DPU.BS_ALU_CFG": None,  # from memory
+    "DPU.BS_MUL_CFG": {"BS_MUL_OPERAND"},
+    "DPU.BN_MUL_CFG": {"BN_MUL_SHIFT_VALUE"},  # only negative products arise
+    "DPU.BS_CFG": {"BS_RELUX_EN"},  # without RELU
+    "DPU.BN_CFG": {"BN_RELUX_EN"},
+    "DPU.BS_RELUX_CMP_VALUE": None,
+    "DPU.BN_RELUX_CMP_VALUE": None,
+    "DPU.DATA_FORMAT": {"EW_TRUNCATE_NEG"},  # no product
+    # One more or less does not show in the result.
+    "DPU.BN_ALU_CFG": None,
+    "DPU.EW_CVT_OFFSET_VALUE": None,
+    "DPU.EW_RELUX_CMP_VALUE": None,
+    "DPU.FEATURE_MODE_CFG": {"BURST_LEN"},
+    "DPU.LUT_ACCESS_CFG": {"LUT_TABLE_ID", "LUT_ADDR"},  # read access
+    **{name: None for name in WITHOUT_EFFECT if "LUT" in name and "ACCESS_CFG" not in name},
+    **{f"DPU.EW_OP_VALUE_{i}": None for i in range(8)},  # operands come from memory
+    "DPU.EW_CFG": {"EW_MUL_PRELU", "EW_CVT_ROUND"},
+    "DPU.OUT_CVT_SHIFT": {"CVT_ROUND"},  # no value lies at a tie
+    # Speed and buses; what is read is decided by other fields.
+    "DPU_RDMA.RDMA_FEATURE_MODE_CFG": {"BURST_LEN", "MRDMA_FP16TOFP32_EN"},
+    "DPU_RDMA.RDMA_SRC_BASE_ADDR": None,  # MRDMA is disabled
+    "DPU_RDMA.RDMA_SURF_NOTCH": None,
+    "DPU_RDMA.RDMA_BN_BASE_ADDR": None,  # NRDMA reads nothing
+    "DPU_RDMA.RDMA_WEIGHT": None,
+    # Of unpooling, which is off.
+    "DPU_RDMA.RDMA_SRC_DMA_CFG": {
+        "POOLING_METHOD",
+        "KERNEL_STRIDE_HEIGHT",
+        "KERNEL_STRIDE_WIDTH",
+        "KERNEL_HEIGHT",
+        "KERNEL_WIDTH",
+    },
+    "DPU_RDMA.RDMA_PAD_CFG": None,
+}
+"""The same for ``FUSED``, where it differs."""
+
+
+def _fields(blocks: Sequence[type[Block]]) -> Iterator[tuple[Register, Field]]:
+    for block in blocks:
         for register in block.registers():
             if register.offset & 0xFFF not in (0, 4, 8):
                 for field in register.fields.values():
                     yield register, field
 
 
-def test_every_field_is_refused_has_an_effect_or_is_listed() -> None:
-    before = ODD.words()
-    rng = np.random.default_rng(1)
-    spans = ODD.spans()
-    # Enough memory around each base that other pitches and sizes are still mapped.
-    rig = Rig()
-    rig.add(spans["features"][0], operands("int8", 1 << 16, rng))
-    rig.add(spans["weights"][0], operands("int8", 1 << 16, rng))
-    out = rig.blank(spans["output"][0], 1 << 16)
+def silent_fields(
+    before: list[int], rig: Rig, out: npt.NDArray[np.uint8], blocks: Sequence[type[Block]]
+) -> Iterator[tuple[Register, Field]]:
+    """The fields whose lowest bit may be flipped without a fault and without an effect."""
     rig.load(before)
     assert rig.npu.run(0x1000, len(before)).error is None
     right = out.copy()
-    for register, field in _fields():
+    for register, field in _fields(blocks):
         index = next(i for i, w in enumerate(before) if w & 0xFFFF == register.offset and w >> 56)
         words = list(before)
         words[index] ^= 1 << (16 + field.lo)
@@ -376,9 +594,33 @@ def test_every_field_is_refused_has_an_effect_or_is_listed() -> None:
         out[:] = FILL
         error = rig.npu.run(0x8000, len(words)).error
         rig.npu.unmap(0x8000)
-        listed = WITHOUT_EFFECT.get(str(register), set())
         if error is None and np.array_equal(out, right):
-            assert listed is None or field.name in listed, f"{register}.{field.name} is ignored"
+            yield register, field
+
+
+def test_every_field_is_refused_has_an_effect_or_is_listed() -> None:
+    rng = np.random.default_rng(1)
+    spans = ODD.spans()
+    # Enough memory around each base that other pitches and sizes are still mapped.
+    rig = Rig()
+    rig.add(spans["features"][0], operands("int8", 1 << 16, rng))
+    rig.add(spans["weights"][0], operands("int8", 1 << 16, rng))
+    out = rig.blank(spans["output"][0], 1 << 16)
+    for register, field in silent_fields(ODD.words(), rig, out, (CNA, CORE, DPU)):
+        listed = WITHOUT_EFFECT.get(str(register), set())
+        assert listed is None or field.name in listed, f"{register}.{field.name} is ignored"
+
+
+def test_every_field_of_the_stages_is_refused_has_an_effect_or_is_listed() -> None:
+    rng = np.random.default_rng(1)
+    rig = Rig()
+    for base in (0x10000000, 0x20000000, 0x50000000):
+        rig.add(base, operands("int8", 1 << 16, rng))
+    rig.add(0x38000000, channel_operands(rng, 64))
+    out = rig.blank(0x30000000, 1 << 16)
+    for register, field in silent_fields(fused(), rig, out, (DPU, DPU_RDMA)):
+        listed = FUSED_WITHOUT_EFFECT.get(str(register), set())
+        assert listed is None or field.name in listed, f"{register}.{field.name} is ignored"
 
 
 @pytest.mark.parametrize("variant", [0x20, 0x40, 0x50])
@@ -399,6 +641,8 @@ def _streams() -> list[list[int]]:
         Conv("fp16", "fp16", 5, 6, 40, 20, (2, 3), (1, 2), (1, 2), (4, 3), off=True).words(),
         Conv("fp16", "fp32", 8, 1, 64, 32, out=(8, 1)).words(0x1000, 98),
         Conv(weight_reuse=True, data_reuse=True).words(),
+        fused(),
+        replace(FUSED_CONV, kernels=48, written=48, depthwise=True, out_surface_pitch=21).words(),
     ]
     for kind in ("fp16_fp32", "fp16_fp16", "int8_int32"):
         path = SHARED / "data" / "rk3588" / f"matmul_{kind}.json"
@@ -440,7 +684,15 @@ def test_mutated_streams_give_a_fault_or_the_right_result(seed: int) -> None:
     streams = _streams()
     size = 1 << 17
     rig = Rig()
-    for base in (0x10000000, 0x20000000, 0xFFC00000, 0xFF800000, 0xFFFE0000):
+    for base in (
+        0x10000000,
+        0x20000000,
+        0x38000000,
+        0x50000000,
+        0xFFC00000,
+        0xFF800000,
+        0xFFFE0000,
+    ):
         rig.add(base, operands("fp16", size // 2, rng))
     rig.memory.mappings[-1][1][-256:] = 0
     outputs = [rig.blank(base, size) for base in (0x30000000, 0xFF400000)]
@@ -470,7 +722,8 @@ def plain(words: list[int]) -> bool:
     """Whether the reference, which knows neither groups nor the CBUF, can tell the result."""
     pointers = {word for word in words if word & 0xFFF == 4 and word >> 48 & 1}
     reuse = any(word & 0xFFFF == CNA.CBUF_CON0.offset and word >> 28 & 3 for word in words)
-    return pointers <= {word(DPU.S_POINTER, 0xE)} and not reuse
+    known = {word(DPU.S_POINTER, 0xE), word(DPU_RDMA.RDMA_S_POINTER, 0xE)}
+    return pointers <= known and not reuse
 
 
 def test_random_words() -> None:

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The arithmetic of the DPU: BS, BN, EW, output conversion, and the write to memory.
+ *
+ * Integers: what leaves a stage saturates at 32 bits, what happens inside does not. Right shifts
+ * round to nearest, ties to even; in the output conversion CVT_ROUND sends ties away from zero
+ * instead. The sign of a product chooses the shift. The output conversion is
+ * sat(round(x * scale >> shift) + offset), the scale being signed. The offset is added after the
+ * shift. All of this has been measured on an RK3588 (rocket-userspace: its notes and probes for the
+ * output converter, the BS multiplier and EW in integer mode). By analogy alone: the shift of an EW
+ * product and the conversion of EW operands, which follow the same rules.
+ *
+ * fp16: each operation is one of fp32.
+ */
+#include "rk3588.h"
+
+#include <string.h>
+
+#define ATOM 16
+
+static int64_t saturate(int64_t value, int64_t lowest, int64_t highest)
+{
+    return value < lowest ? lowest : value > highest ? highest : value;
+}
+
+static int32_t saturate_32(int64_t value)
+{
+    return (int32_t)saturate(value, INT32_MIN, INT32_MAX);
+}
+
+/* ---------------------------------------------------------------- BS and BN */
+
+static void add_integers(const struct npu_stage *stage, int64_t first, int64_t *values, int count)
+{
+    const union npu_value *add = stage->add + first;
+
+    for (int k = 0; k < count; k++)
+        values[k] += stage->subtract ? -(int64_t)add[k].i : add[k].i;
+}
+
+static void multiply_integers(const struct npu_stage *stage, int64_t first, int64_t *values,
+                              int count)
+{
+    const union npu_value *factor = stage->factor + first;
+
+    for (int k = 0; k < count; k++) {
+        if (stage->prelu && values[k] >= 0)
+            continue;
+        values[k] *= factor[k].i;
+        values[k] = npu_shift_right(values[k], stage->shift[values[k] < 0], 0);
+    }
+}
+
+static void integer_stage(const struct npu_stage *stage, int64_t first, int64_t *values, int count)
+{
+    if (stage->factor && stage->multiply_first)
+        multiply_integers(stage, first, values, count);
+    if (stage->add)
+        add_integers(stage, first, values, count);
+    if (stage->factor && !stage->multiply_first)
+        multiply_integers(stage, first, values, count);
+    for (int k = 0; k < count; k++) {
+        values[k] = saturate_32(values[k]);
+        if (stage->relu && values[k] < 0)
+            values[k] = 0;
+        if (stage->relux && values[k] > stage->limit.i)
+            values[k] = stage->limit.i;
+    }
+}
+
+static void float_stage(const struct npu_stage *stage, int64_t first, float *values, int count)
+{
+    for (int k = 0; k < count; k++) {
+        float value = values[k];
+        const float add = stage->add ? stage->add[first + k].f : 0;
+        if (stage->add && !stage->multiply_first)
+            value = stage->subtract ? value - add : value + add;
+        if (stage->factor && !(stage->prelu && value >= 0))
+            value *= stage->factor[first + k].f;
+        if (stage->add && stage->multiply_first)
+            value = stage->subtract ? value - add : value + add;
+        if (stage->relu && value < 0)
+            value = 0;
+        if (stage->relux && value > stage->limit.f)
+            value = stage->limit.f;
+        values[k] = value;
+    }
+}
+
+/* ---------------------------------------------------------------- EW */
+
+static void read_atom(const struct npu_space *space, const struct npu_cube *cube, int64_t offset,
+                      uint8_t *dst)
+{
+    if (cube->flat)
+        memcpy(dst, cube->flat + offset, ATOM);
+    else
+        npu_space_read(space, cube->base + offset, dst, ATOM);
+}
+
+static void widen(const uint8_t *src, enum npu_precision precision, int count,
+                  union npu_value *dst, enum npukit_simd level)
+{
+    float wide[NPU_STORE_CHANNELS];
+
+    switch (precision) {
+    case NPU_INT8:
+        for (int k = 0; k < count; k++)
+            dst[k].i = (int8_t)src[k];
+        break;
+    case NPU_INT16:
+        for (int k = 0; k < count; k++) {
+            int16_t value;
+            memcpy(&value, src + 2 * k, 2);
+            dst[k].i = value;
+        }
+        break;
+    case NPU_FP16:
+        npu_gemm_fp16(level)->widen(wide, src, (size_t)count);
+        memcpy(dst, wide, 4 * (size_t)count);
+        break;
+    default:
+        memcpy(dst, src, 4 * (size_t)count);
+    }
+}
+
+/* The channels of one pixel from a cube of 16-byte atoms, whose surfaces may alternate. */
+void npu_dpu_fetch(const struct npu_space *space, const struct npu_cube *cubes, int alternate,
+                   enum npu_precision precision, int64_t first, int count, int64_t y, int64_t x,
+                   union npu_value *dst, enum npukit_simd level)
+{
+    const int64_t bytes = npu_precision_bytes(precision);
+    uint8_t raw[4 * NPU_STORE_CHANNELS];
+    int64_t surface = first * bytes / ATOM;
+
+    for (int64_t done = 0; done < count * bytes; done += ATOM, surface++) {
+        const struct npu_cube *cube = &cubes[alternate ? surface & 1 : 0];
+        const int64_t place = alternate ? surface >> 1 : surface;
+        read_atom(space, cube, place * cube->surface_pitch + y * cube->line_pitch + x * ATOM,
+                  raw + done);
+    }
+    widen(raw, precision, count, dst, level);
+}
+
+static void convert_operands(const struct npu_elementwise *ew, union npu_value *operands, int count)
+{
+    for (int k = 0; k < count; k++) {
+        int64_t value = operands[k].i;
+        if (ew->add_first)
+            value = npu_shift_right((value + ew->offset) * ew->scale, ew->conversion_shift,
+                                ew->round_away);
+        else
+            value = npu_shift_right(value * ew->scale, ew->conversion_shift, ew->round_away) +
+                    ew->offset;
+        operands[k].i = saturate_32(value);
+    }
+}
+
+static int64_t combine_integers(const struct npu_elementwise *ew, int64_t a, int64_t b)
+{
+    switch (ew->algorithm) {
+    case NPU_EW_MAX:
+        return a > b ? a : b;
+    case NPU_EW_MIN:
+        return a < b ? a : b;
+    case NPU_EW_ADD:
+        return a + b;
+    case NPU_EW_MINUS:
+        return a - b;
+    case NPU_EW_MUL:
+        if (ew->prelu && a >= 0)
+            return a;
+        a *= (int16_t)b; /* measured: of an operand of 32 bits the lower half counts */
+        return npu_shift_right(a, ew->shift[a < 0], 0);
+    default:
+        return a;
+    }
+}
+
+static float combine_floats(const struct npu_elementwise *ew, float a, float b)
+{
+    switch (ew->algorithm) {
+    case NPU_EW_MAX:
+        return a > b ? a : b;
+    case NPU_EW_MIN:
+        return a < b ? a : b;
+    case NPU_EW_ADD:
+        return a + b;
+    case NPU_EW_MINUS:
+        return a - b;
+    case NPU_EW_MUL:
+        return ew->prelu && a >= 0 ? a : a * b;
+    default:
+        return a;
+    }
+}
+
+static void integer_elementwise(const struct npu_elementwise *ew, const union npu_value *operands,
+                                int64_t *values, int count)
+{
+    for (int k = 0; k < count; k++) {
+        values[k] = saturate_32(combine_integers(ew, values[k], operands[k].i));
+        if (ew->relu && values[k] < 0)
+            values[k] = 0;
+        if (ew->relux && values[k] > ew->limit.i)
+            values[k] = ew->limit.i;
+    }
+}
+
+static void float_elementwise(const struct npu_elementwise *ew, const union npu_value *operands,
+                              float *values, int count)
+{
+    for (int k = 0; k < count; k++) {
+        values[k] = combine_floats(ew, values[k], operands[k].f);
+        if (ew->relu && values[k] < 0)
+            values[k] = 0;
+        if (ew->relux && values[k] > ew->limit.f)
+            values[k] = ew->limit.f;
+    }
+}
+
+/* ---------------------------------------------------------------- output */
+
+/* Integers of the output's width, as it lies in memory. */
+static void convert_integers(const struct npu_output *out, const int64_t *values, uint8_t *dst,
+                             int count)
+{
+    const int64_t bytes = npu_precision_bytes(out->precision);
+    const int64_t highest = (INT64_C(1) << (8 * bytes - 1)) - 1;
+
+    for (int k = 0; k < count; k++) {
+        const int64_t scaled = npu_shift_right(values[k] * out->scale, out->shift, out->round_away);
+        const int64_t value = saturate(scaled + out->offset, -highest - 1, highest);
+        const int8_t narrow = (int8_t)value;
+        const int16_t medium = (int16_t)value;
+        const int32_t wide = (int32_t)value;
+        memcpy(dst + k * bytes, bytes == 1 ? (const void *)&narrow
+                                : bytes == 2 ? (const void *)&medium : (const void *)&wide,
+               (size_t)bytes);
+    }
+}
+
+static void convert_floats(const struct npu_output *out, const float *values, uint8_t *dst,
+                           int count, enum npukit_simd level)
+{
+    uint16_t halves[NPU_STORE_CHANNELS];
+
+    if (out->precision == NPU_FP16) {
+        npu_half_from_float(halves, values, (size_t)count, level);
+        memcpy(dst, halves, 2 * (size_t)count);
+    } else {
+        memcpy(dst, values, 4 * (size_t)count);
+    }
+}
+
+/* One pixel through all stages, into `dst`. */
+static void process(const struct npu_space *space, const struct npu_output *out,
+                    const uint8_t *sums, int64_t first, int count, int64_t pixel, uint8_t *dst,
+                    enum npukit_simd level)
+{
+    const struct npu_elementwise *ew = &out->ew;
+    const union npu_value *operands = NULL;
+    union npu_value fetched[NPU_STORE_CHANNELS];
+    int64_t integers[NPU_STORE_CHANNELS];
+    float floats[NPU_STORE_CHANNELS];
+
+    if (ew->algorithm != NPU_EW_NONE && ew->values) {
+        operands = ew->values + first;
+    } else if (ew->algorithm != NPU_EW_NONE) {
+        npu_dpu_fetch(space, ew->cube, ew->cubes == 2, ew->precision, first, count,
+                      pixel / out->width, pixel % out->width, fetched, level);
+        if (ew->convert)
+            convert_operands(ew, fetched, count);
+        operands = fetched;
+    }
+    if (out->fp16) {
+        memcpy(floats, sums, 4 * (size_t)count);
+        float_stage(&out->bs, first, floats, count);
+        float_stage(&out->bn, first, floats, count);
+        if (operands)
+            float_elementwise(ew, operands, floats, count);
+        convert_floats(out, floats, dst, count, level);
+    } else {
+        for (int k = 0; k < count; k++) {
+            int32_t sum;
+            memcpy(&sum, sums + 4 * k, 4);
+            integers[k] = sum;
+        }
+        integer_stage(&out->bs, first, integers, count);
+        integer_stage(&out->bn, first, integers, count);
+        if (operands)
+            integer_elementwise(ew, operands, integers, count);
+        convert_integers(out, integers, dst, count);
+    }
+}
+
+void npu_dpu_store(const struct npu_space *space, const struct npu_output *out, const void *sums,
+                   int64_t stride, int64_t first, int64_t count, int64_t pixel, int pixels,
+                   enum npukit_simd level)
+{
+    const struct npu_cube *cube = &out->cube;
+    const int64_t bytes = npu_precision_bytes(out->precision);
+    const int64_t atoms = (count * bytes + ATOM - 1) / ATOM;
+    const int64_t surface = first * bytes / ATOM;
+    const int64_t left = out->real - first;
+    const int real = left < 0 ? 0 : left < count ? (int)left : (int)count;
+    uint8_t elements[4 * NPU_STORE_CHANNELS];
+
+    memset(elements, 0, sizeof elements);
+    for (int p = 0; p < pixels; p++, pixel++) {
+        const uint8_t *src = (const uint8_t *)sums + 4 * stride * p;
+        int64_t offset = surface * cube->surface_pitch + pixel / out->width * cube->line_pitch +
+                         pixel % out->width * ATOM;
+        if (!out->plain)
+            process(space, out, src, first, real, pixel, elements, level);
+        else if (out->fp16)
+            convert_floats(out, (const float *)src, elements, real, level);
+        else
+            memcpy(elements, src, 4 * (size_t)real);
+        for (int64_t i = 0; i < atoms; i++, offset += cube->surface_pitch) {
+            if (cube->flat)
+                memcpy(cube->flat + offset, elements + i * ATOM, ATOM);
+            else
+                npu_space_write(space, cube->base + offset, elements + i * ATOM, ATOM);
+        }
+    }
+}
