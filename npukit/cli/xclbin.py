@@ -29,6 +29,11 @@ def xclbin() -> None:
     """Read and write xclbin containers."""
 
 
+def _echo(line: str) -> None:
+    """A line whose names may hold bytes that are no text."""
+    click.echo(line.encode("utf-8", "backslashreplace").decode())
+
+
 def _summary(file: Xclbin) -> dict[str, Any]:
     partition = file.partition
     return {
@@ -92,27 +97,27 @@ def show(path: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(summary, indent=2))
         return
-    click.echo(f"uuid      {summary['uuid']}")
-    click.echo(f"digest    {summary['digest']}")
-    click.echo(f"version   {summary['version']}   platform {summary['platform'] or '(any)'}")
+    _echo(f"uuid      {summary['uuid']}")
+    _echo(f"digest    {summary['digest']}")
+    _echo(f"version   {summary['version']}   platform {summary['platform'] or '(any)'}")
     for section in summary["sections"]:
         name = f" {section['name']!r}" if section["name"] else ""
-        click.echo(f"section   {section['kind']}{name}, {section['size']} bytes")
+        _echo(f"section   {section['kind']}{name}, {section['size']} bytes")
     for index, memory in enumerate(summary["memories"]):
-        click.echo(f"memory    {index} {memory['tag']}, {memory['size_kib']} KiB")
+        _echo(f"memory    {index} {memory['tag']}, {memory['size_kib']} KiB")
     partition = summary["partition"]
     if partition is not None:
         starts = ", ".join(map(str, partition["start_columns"]))
-        click.echo(f"partition {partition['columns']} columns, from {starts or 'anywhere'}")
+        _echo(f"partition {partition['columns']} columns, from {starts or 'anywhere'}")
         for pdi in partition["pdis"]:
             ids = ", ".join(map(hex, pdi["kernel_ids"]))
-            click.echo(f"pdi       {pdi['uuid']}, {pdi['size']} bytes, kernels {ids}")
+            _echo(f"pdi       {pdi['uuid']}, {pdi['size']} bytes, kernels {ids}")
     for unit in summary["compute_units"]:
-        click.echo(f"cu        {unit['index']} {unit['name']}, PDI {unit['pdi'] or 'none'}")
+        _echo(f"cu        {unit['index']} {unit['name']}, PDI {unit['pdi'] or 'none'}")
         for argument in unit["arguments"]:
             bank = "" if argument["bank"] is None else f", memory {argument['bank']}"
             what = "address" if argument["buffer"] else "number"
-            click.echo(
+            _echo(
                 f"          {argument['offset']:#05x} {argument['name']}: {what} of "
                 f"{argument['size']} bytes{bank}"
             )

@@ -329,17 +329,7 @@ class HwContext:
             raise ProgramError(
                 path=path, hint=f"{len(handles)} buffers: the most is {MAX_ARGUMENTS}"
             )
-        array = (ctypes.c_uint32 * len(handles))(*handles)
-        answer = self.device.call(
-            abi.DRM_IOCTL_AMDXDNA_EXEC_CMD,
-            hwctx=self.handle,
-            type=abi.AMDXDNA_CMD_SUBMIT_EXEC_BUF,
-            cmd_handles=command.handle,
-            args=ctypes.addressof(array) if handles else 0,
-            cmd_count=1,
-            arg_count=len(handles),
-        )
-        return int(answer.seq)
+        return Submission(command).send(self, handles)
 
     def wait(self, seq: int, timeout: float | None = None) -> None:
         """Return once command ``seq`` and all before it are done, well or not: look at its packet.
@@ -348,19 +338,7 @@ class HwContext:
         for all commands that were submitted so far.
         """
         self._check_open()
-        kernel = self.device.kernel
-        absolute = (1 << 63) - 1
-        if timeout is not None:
-            absolute = min(kernel.monotonic_ns() + int(timeout * 1e9), absolute)
-        handle, point = ctypes.c_uint32(self.syncobj), ctypes.c_uint64(seq)
-        self.device.call(
-            drm_abi.DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT,
-            handles=ctypes.addressof(handle),
-            points=ctypes.addressof(point),
-            timeout_nsec=max(absolute, 0),
-            count_handles=1,
-            flags=drm_abi.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT,
-        )
+        TimelineWait(self).wait(seq, timeout)
 
     def reached(self) -> int:
         """The number of the newest command before which all are done, 0 also when none is."""
@@ -407,6 +385,61 @@ class HwContext:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, 2, source=self)
             with contextlib.suppress(Exception):
                 self.close()
+
+
+class Submission:
+    """The request that submits one packet, built once for as often as it is sent.
+
+    Unlike ``HwContext.submit`` it checks nothing. Synchronization: one thread at a time.
+    """
+
+    def __init__(self, command: AmdxdnaBuffer) -> None:
+        self._device = command.device
+        self._request = abi.amdxdna_drm_exec_cmd(
+            type=abi.AMDXDNA_CMD_SUBMIT_EXEC_BUF, cmd_handles=command.handle, cmd_count=1
+        )
+        self._handles: list[int] = []
+        self._array: ctypes.Array[ctypes.c_uint32] | None = None
+
+    def send(self, context: HwContext, handles: list[int]) -> int:
+        """Queue it, with the handles of what it uses, each once; its sequence number."""
+        request = self._request
+        if handles != self._handles:
+            self._array = (ctypes.c_uint32 * len(handles))(*handles)
+            self._handles = handles
+            request.args = ctypes.addressof(self._array)
+            request.arg_count = len(handles)
+        request.hwctx = context.handle
+        self._device.call(abi.DRM_IOCTL_AMDXDNA_EXEC_CMD, request)
+        return int(request.seq)
+
+
+class TimelineWait:
+    """The request that waits for a command of a context, built once. One thread at a time."""
+
+    def __init__(self, context: HwContext) -> None:
+        self._device = context.device
+        self._handle = ctypes.c_uint32(context.syncobj)
+        self._point = ctypes.c_uint64()
+        self._request = drm_abi.drm_syncobj_timeline_wait(
+            handles=ctypes.addressof(self._handle),
+            points=ctypes.addressof(self._point),
+            count_handles=1,
+            flags=drm_abi.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT,
+        )
+
+    def wait(self, seq: int, timeout: float | None) -> None:
+        """See HwContext.wait."""
+        absolute = _FOR_EVER
+        if timeout is not None:
+            now = self._device.kernel.monotonic_ns()
+            absolute = max(0, min(now + int(timeout * 1e9), absolute))
+        self._point.value = seq
+        self._request.timeout_nsec = absolute
+        self._device.call(drm_abi.DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT, self._request)
+
+
+_FOR_EVER = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -908,4 +941,6 @@ __all__ = [
     "Quirks",
     "Resources",
     "Sensor",
+    "Submission",
+    "TimelineWait",
 ]

@@ -32,7 +32,15 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from npukit.devices.amdxdna import CMD_BYTES, AmdxdnaBuffer, AmdxdnaDevice, BoKind, HwContext
+from npukit.devices.amdxdna import (
+    CMD_BYTES,
+    AmdxdnaBuffer,
+    AmdxdnaDevice,
+    BoKind,
+    HwContext,
+    Submission,
+    TimelineWait,
+)
 from npukit.ioctl import DeviceBusy, DeviceClosed, DeviceLost, NpuError, ProgramError, WaitTimeout
 
 from . import ert, registers
@@ -74,6 +82,8 @@ class KernelContract:
             if binding.mode not in ("r", "w", "rw") or binding.nbytes <= 0:
                 raise ValueError(f"{binding}: a mode of r, w or rw and some bytes are needed")
         self.bindings = bindings
+        # Asked for at each launch.
+        self._sizes = [binding.nbytes for binding in bindings]
 
     def __repr__(self) -> str:
         return f"KernelContract({', '.join(map(repr, self.bindings))})"
@@ -85,15 +95,15 @@ class KernelContract:
             names = ", ".join(binding.name for binding in self.bindings)
             raise ProgramError(message=f"{len(buffers)} buffers are given for {names}")
         seen: dict[int, Binding] = {}
-        for binding, buffer in zip(self.bindings, buffers, strict=True):
+        for binding, size, buffer in zip(self.bindings, self._sizes, buffers, strict=True):
             if buffer.kind is not BoKind.SHARE:
                 raise ProgramError(
                     message=f"{binding.name}: {buffer!r} is no data buffer (SHARE); the NPU would "
                     "do nothing, or stop"
                 )
-            if buffer.size < binding.nbytes:
+            if buffer.size < size:
                 raise ProgramError(
-                    message=f"{binding.name} needs {binding.nbytes} bytes, {buffer!r} is smaller"
+                    message=f"{binding.name} needs {size} bytes, {buffer!r} is smaller"
                 )
             other = seen.setdefault(buffer.handle, binding)
             if other is not binding and (other.writes or binding.writes):
@@ -387,6 +397,14 @@ class _Command:
     def __init__(self, program: NpuProgram) -> None:
         self.buffer = program.alloc(CMD_BYTES, BoKind.CMD)
         self.memory = memoryview(self.buffer.map()).cast("B")
+        self.submission = Submission(self.buffer)
+        self._waits: tuple[HwContext, TimelineWait] | None = None
+
+    def wait(self, context: HwContext, seq: int, timeout: float | None) -> None:
+        if self._waits is None or self._waits[0] is not context:
+            self._waits = context, TimelineWait(context)
+        context._check_open()
+        self._waits[1].wait(seq, timeout)
 
     def state(self) -> State:
         return ert.state_of(self.memory[:4])
@@ -511,8 +529,9 @@ class NpuKernel:
         program = self.program
         program._check_open()
         self.contract.check(buffers)
+        device = program.device
         for buffer in buffers:
-            program.device._check_buffer(buffer)
+            device._check_buffer(buffer)
         command = program._command()
         memory = command.memory
         memory[: len(self._packet)] = self._packet
@@ -524,8 +543,9 @@ class NpuKernel:
                 context = program._shared.acquire(program)
                 program._runs.add(run)
             run._context = context
-            used = dict.fromkeys((self._code, *buffers))
-            run.seq = context.submit(command.buffer, list(used))
+            handles = [self._code.handle, *(buffer.handle for buffer in buffers)]
+            # A buffer that is read twice is named once.
+            run.seq = command.submission.send(context, list(dict.fromkeys(handles)))
         except (ProgramError, DeviceClosed, DeviceBusy):
             # Refused before the driver saw it.
             run._finish()
@@ -550,7 +570,10 @@ class NpuKernel:
 
 
 class Run:
-    """A command on its way. It holds its buffers until its end is confirmed."""
+    """A command on its way. It holds its buffers until its end is confirmed.
+
+    Synchronization: one thread at a time.
+    """
 
     def __init__(
         self, kernel: NpuKernel, command: _Command, buffers: Sequence[AmdxdnaBuffer]
@@ -581,7 +604,7 @@ class Run:
         """
         if not self._done:
             assert self._context is not None
-            self._context.wait(self.seq, timeout)
+            self._command.wait(self._context, self.seq, timeout)
             self._settle()
         self._raise()
 

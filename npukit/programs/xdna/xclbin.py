@@ -261,7 +261,12 @@ class _Reader:
 
 
 def _text(raw: bytes) -> str:
-    return raw.partition(b"\0")[0].decode("utf-8", "backslashreplace")
+    """Text; bytes that are none stay lone surrogates, so that writing gives them back."""
+    return raw.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+
+
+def _raw(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 class Xclbin:
@@ -642,7 +647,7 @@ def build(
 
 
 def _padded(text: str, room: int) -> bytes:
-    raw = text.encode()
+    raw = _raw(text)
     if len(raw) > room:
         raise ValueError(f"{text!r} does not fit in {room} bytes")
     return raw.ljust(room, b"\0")
@@ -689,7 +694,7 @@ class _Writer:
 def encode_partition(partition: AiePartition) -> bytes:
     """Section AIE_PARTITION. ValueError when a PDI is too large."""
     writer = _Writer(_PARTITION.size)
-    name = writer.put(partition.name.encode() + b"\0")
+    name = writer.put(_raw(partition.name) + b"\0")
     columns = writer.array(partition.start_columns, "H")
     pdis_at = writer.reserve(len(partition.pdis) * _PDI.size)
     for index, pdi in enumerate(partition.pdis):
@@ -699,7 +704,7 @@ def encode_partition(partition: AiePartition) -> bytes:
         groups_at = writer.reserve(len(pdi.cdo_groups) * _CDO_GROUP.size)
         for number, group in enumerate(pdi.cdo_groups):
             row = (
-                writer.put(group.name.encode() + b"\0"),
+                writer.put(_raw(group.name) + b"\0"),
                 group.type,
                 group.pdi_id,
                 *writer.array(group.dpu_kernel_ids, "Q"),
@@ -722,7 +727,7 @@ def encode_partition(partition: AiePartition) -> bytes:
         *columns,
         len(partition.pdis),
         pdis_at,
-        writer.put(commit.encode() + b"\0") if commit else 0,
+        writer.put(_raw(commit) + b"\0") if commit else 0,
     )
     return bytes(writer.out)
 
