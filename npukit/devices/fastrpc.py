@@ -16,7 +16,6 @@ Above it stand the interfaces of npukit.programs.hexagon.idl, which pack such ca
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
@@ -41,14 +40,14 @@ from npukit.ioctl import (
     NoDevice,
     NpuError,
 )
-from npukit.ioctl.errors import error_class
 from npukit.ioctl.kernel import round_to_page
 
 from .base import Device, OpenFile
 from .dma_buf import DmaBuf
 from .dma_heap import DmaHeap
 from .fastrpc_errors import HexagonError, SizeLimit, SizeOverflow
-from .fastrpc_host import Host, Listener
+from .fastrpc_host import Host, Listener, grow_heap, shrink_heap
+from .fastrpc_session import Connection, Row, explain
 from .shell import ShellVerifier, find_shell, read_shell
 
 DEFAULT_LIMIT = 256 << 20
@@ -59,7 +58,6 @@ SHELL_LIMIT = 2 << 20
 
 DLERROR_BYTES = 255
 
-_EXIT_ATTEMPTS = 3
 _CAPABILITY_POISON = 0xA5C3_3C5A
 _CDSP = 3
 
@@ -190,6 +188,13 @@ class DmaBuffer(DmaBuf):
             view.flags.writeable = False
             yield view
 
+    def buffer_row(self) -> Row:
+        return Row(self.map().address, self.size, self.fd)
+
+    def handle_row(self) -> Row:
+        self._check_open()
+        return Row(0, self.size, self.fd)
+
     def part(self, offset: int, size: int) -> DmaSlice:
         """A part of the buffer as an argument of a call; ValueError when it is not within."""
         return DmaSlice(self, offset, size)
@@ -215,6 +220,13 @@ class DmaSlice:
         self.buffer = buffer
         self.offset = offset
         self.size = size
+
+    def buffer_row(self) -> Row:
+        return Row(self.buffer.map().address + self.offset, self.size, self.buffer.fd)
+
+    def handle_row(self) -> Row:
+        self.buffer._check_open()
+        return Row(self.offset, self.size, self.buffer.fd)
 
 
 def _checked_size(size: int, limit: int, path: str | None) -> int:
@@ -264,8 +276,6 @@ class FastRpcDevice(Device):
     ) -> None:
         """Open the node ``path``. ``limit`` bounds a buffer; ``root`` is where /proc is, which
         tells who holds the sessions when none is left."""
-        self.lost = False
-        """The DSP crashed or was restarted: this session will not work again."""
         self.limit = limit
         self.host: Host | None = None
         """What answers the DSP's own calls, once the session runs."""
@@ -281,6 +291,7 @@ class FastRpcDevice(Device):
             if error.errno == errno.EBUSY:
                 raise _no_session(path, root) from error
             raise
+        self._connection = Connection(self.kernel, self._file, path)
 
     @classmethod
     def open(
@@ -330,80 +341,22 @@ class FastRpcDevice(Device):
         return self.path.endswith("-secure")
 
     @property
+    def lost(self) -> bool:
+        """The DSP crashed or was restarted: this session will not work again."""
+        return self._connection.lost
+
+    @property
     def running(self) -> bool:
         """The session has its process on the DSP."""
         return bool(self._process) and not self.lost and not self.closed
 
     def explain(self, request: Ioctl, code: int) -> str | None:
-        if code == errno.EPIPE:
-            return "the DSP crashed or was restarted: close this session and open a new one"
-        return {
-            (abi.FASTRPC_IOCTL_ALLOC_DMA_BUFF, errno.ENOMEM): "no contiguous or mappable memory of "
-            "this size",
-            (abi.FASTRPC_IOCTL_INIT_CREATE, errno.ECONNREFUSED): "a signature is needed: a node "
-            "that is not -secure makes unsigned processes only, and not on every DSP",
-            (abi.FASTRPC_IOCTL_INIT_CREATE, errno.ENOMEM): "no memory for the process: it takes "
-            "four times its shell, 2 MiB at least",
-            (abi.FASTRPC_IOCTL_INVOKE, errno.EPERM): "the DSP's own result is -1; no permission is "
-            "missing",
-            (
-                abi.FASTRPC_IOCTL_INVOKE,
-                errno.EINVAL,
-            ): "a dma-buf argument cannot be mapped: closed, no dma-buf, or shorter than stated",
-            (abi.FASTRPC_IOCTL_INVOKE, errno.ENOSPC): "255 calls are under way on this DSP",
-            (abi.FASTRPC_IOCTL_INVOKE, errno.EINTR): "a signal ended the wait; the DSP may have "
-            "done the call, and heap that it took stays taken until it restarts",
-            (abi.FASTRPC_IOCTL_MEM_MAP, errno.EBADF): "the dma-buf's descriptor is not open",
-            (abi.FASTRPC_IOCTL_MEM_MAP, errno.EINVAL): "the descriptor is no dma-buf, or shorter "
-            "than the length",
-            (abi.FASTRPC_IOCTL_MEM_UNMAP, errno.EINVAL): "nothing is mapped at this address",
-            (abi.FASTRPC_IOCTL_MUNMAP, errno.EINVAL): "address and size must be those of one "
-            "earlier request",
-            (abi.FASTRPC_IOCTL_GET_DSP_INFO, errno.EOVERFLOW): "attributes are below 256",
-            (abi.FASTRPC_IOCTL_SET_OPTION, errno.EOPNOTSUPP): "this chip's DSP cannot be polled",
-            (abi.FASTRPC_IOCTL_SET_OPTION, errno.ENOTTY): "the driver cannot poll before Linux 7.3",
-        }.get((request, code)) or (
-            "the DSP did not answer in 10 s" if code == errno.ETIMEDOUT else None
-        )
-
-    # Asking the driver.
+        return explain(request, code)
 
     def _ask(self, request: Ioctl, arg: Any = None) -> Any:
         """Make a request whose result may be the DSP's. Returns the structure."""
         self._check_open()
-        if self.lost:
-            raise self._gone(request.name)
-        value, code = request.call(self.kernel, self._file.fd, arg)
-        if code or value:
-            raise self._failure(request, value, code, arg)
-        return arg
-
-    def _gone(self, request: str | None) -> DeviceLost:
-        hint = self.explain(abi.FASTRPC_IOCTL_INVOKE, errno.EPIPE)
-        return DeviceLost(errno.EPIPE, path=self.path, request=request, hint=hint)
-
-    def _failure(
-        self, request: Ioctl, value: int, code: int, arg: Any = None, what: str = ""
-    ) -> NpuError:
-        name = f"{request.name} {what}".strip()
-        if code == errno.EPIPE:
-            self.lost = True
-            return self._gone(name)
-        if code == errno.EPERM and request in (
-            abi.FASTRPC_IOCTL_INVOKE,
-            abi.FASTRPC_IOCTL_GET_DSP_INFO,
-        ):
-            # Neither asks for a right: the DSP's -1 looks like this.
-            return HexagonError.of(-1, request=name, path=self.path)
-        if code:
-            return error_class(code)(
-                code,
-                path=self.path,
-                request=name,
-                argument=None if arg is None else repr(arg),
-                hint=self.explain(request, code),
-            )
-        return HexagonError.of(value, request=name, path=self.path)
+        return self._connection.ask(request, arg)
 
     def capability(self, attribute: str | int) -> int | None:
         """An attribute of the DSP: a name of npukit.abi.fastrpc ("ARCH_VER") or its number.
@@ -465,15 +418,13 @@ class FastRpcDevice(Device):
 
     def grow_heap(self, size: int) -> int:
         """Give the DSP's process ``size`` bytes more of heap; the address that the DSP has."""
-        answer = self._ask(
-            abi.FASTRPC_IOCTL_MMAP,
-            abi.fastrpc_req_mmap(fd=-1, flags=abi.ADSP_MMAP_ADD_PAGES, size=size),
-        )
-        return int(answer.vaddrout)
+        self._check_open()
+        return grow_heap(self._connection, size)
 
     def shrink_heap(self, address: int, size: int) -> None:
         """Take back exactly what grow_heap gave."""
-        self._ask(abi.FASTRPC_IOCTL_MUNMAP, abi.fastrpc_req_munmap(vaddrout=address, size=size))
+        self._check_open()
+        shrink_heap(self._connection, address, size)
 
     def buffers(self) -> list[DmaBuffer]:  # type: ignore[override]
         """The buffers that are open, by the DSP's address."""
@@ -503,7 +454,7 @@ class FastRpcDevice(Device):
         host = host or Host()
         created = False
         try:
-            host.connect(self)
+            host.connect(self._connection)
             if shell is None:
                 shell = find_shell(self.domain, unsigned)
             image = shell if isinstance(shell, bytes) else read_shell(shell, SHELL_LIMIT)
@@ -519,11 +470,11 @@ class FastRpcDevice(Device):
             self._create(image, abi.FASTRPC_MODE_UNSIGNED_MODULE if unsigned else 0)
             created = True
             self.host = host
-            listener = Listener(self, host)
+            listener = Listener(self._connection, host)
             listener.begin()
             self._listener = listener
         except BaseException:
-            host.disconnect(self)
+            host.disconnect(self._connection)
             self.host = None
             if not created:
                 self._process = ""
@@ -635,54 +586,16 @@ class FastRpcDevice(Device):
         DeviceLost: the DSP is gone, and the session with it. ValueError: what cannot be sent.
         """
         self._check_open()
-        if self.lost:
-            raise self._gone(abi.FASTRPC_IOCTL_INVOKE.name)
-        return self._send(handle, method, ins, outs, in_handles, out_handles, attr, name)
-
-    def _send(
-        self,
-        handle: int,
-        method: int,
-        ins: Sequence[Any] = (),
-        outs: Sequence[Any] = (),
-        in_handles: Sequence[DmaBuffer | DmaSlice] = (),
-        out_handles: Sequence[DmaBuffer | DmaSlice] = (),
-        attr: int = 0,
-        name: str = "",
-    ) -> list[Any]:
-        if handle == hexagon.HANDLE_KERNEL:
-            raise NpuError(
-                errno.EPERM, path=self.path, hint="handle 1 is the driver's own", request=name
-            )
-        number = method
-        if method >= hexagon.EXTENDED_METHOD:
-            number = hexagon.EXTENDED_METHOD
-            if not ins or bytes(memoryview(ins[0])[:4]) != struct.pack("<I", method):
-                raise ValueError(f"method {method} must lead the first in buffer")
-        word = abi.REMOTE_SCALARS_MAKEX(
-            attr, number, len(ins), len(outs), len(in_handles), len(out_handles)
+        return self._connection.invoke(
+            handle,
+            method,
+            ins,
+            outs,
+            in_handles=in_handles,
+            out_handles=out_handles,
+            attr=attr,
+            name=name,
         )
-        results = [bytearray(out) if isinstance(out, int) else out for out in outs]
-        table = (
-            abi.fastrpc_invoke_args * (len(ins) + len(outs) + len(in_handles) + len(out_handles))
-        )()
-        keep: list[object] = []
-        index = 0
-        for data in ins:
-            _describe(table[index], data, keep, False)
-            index += 1
-        for data in results:
-            _describe(table[index], data, keep, True)
-            index += 1
-        for shared in (*in_handles, *out_handles):
-            _describe_handle(table[index], shared)
-            index += 1
-        call = abi.fastrpc_invoke(handle, word, ctypes.addressof(table))
-        value, code = self.kernel.ioctl(self._file.fd, abi.FASTRPC_IOCTL_INVOKE, call)
-        if code or value:
-            what = name or f"handle {handle:#x}, method {method}"
-            raise self._failure(abi.FASTRPC_IOCTL_INVOKE, value, code, call, f"({what})")
-        return results
 
     def close(self, strict: bool = False) -> None:
         """Unmap the buffers, end the process, close buffers and session. Idempotent.
@@ -703,49 +616,10 @@ class FastRpcDevice(Device):
         listener, self._listener = self._listener, None
         if listener is None:
             return
-        self._exit()
+        self._connection.exit()
         listener.end()
         if self.host is not None:
-            self.host.disconnect(self)
-
-    def _exit(self) -> None:
-        """Ask the process to end, which frees all who wait in it.
-
-        To ask twice is harmless, so the driver's refusal (no room for the call, a signal) is no
-        reason to give up.
-        """
-        for _ in range(_EXIT_ATTEMPTS):
-            with contextlib.suppress(NpuError):
-                self._send(hexagon.HANDLE_PROCESS, hexagon.PROCESS_EXIT, name="exit")
-                return
-
-
-def _describe(row: abi.fastrpc_invoke_args, data: Any, keep: list[object], filled: bool) -> None:
-    """Fill a row of an invoke's table for a buffer."""
-    if isinstance(data, DmaBuffer):
-        row.ptr, row.length, row.fd = data.map().address, data.size, data.fd
-        return
-    if isinstance(data, DmaSlice):
-        row.ptr = data.buffer.map().address + data.offset
-        row.length, row.fd = data.size, data.buffer.fd
-        return
-    view = memoryview(data)
-    row.fd = -1
-    if view.nbytes == 0:
-        return
-    if filled and view.readonly:
-        raise ValueError("an out buffer is read-only")
-    array = np.frombuffer(view, np.uint8)
-    keep.append(array)
-    row.ptr, row.length = array.__array_interface__["data"][0], view.nbytes
-
-
-def _describe_handle(row: abi.fastrpc_invoke_args, shared: DmaBuffer | DmaSlice) -> None:
-    whole = isinstance(shared, DmaBuffer)
-    buffer = shared if isinstance(shared, DmaBuffer) else shared.buffer
-    buffer._check_open()
-    row.ptr = 0 if whole else shared.offset  # type: ignore[union-attr]
-    row.length, row.fd = shared.size, buffer.fd
+            self.host.disconnect(self._connection)
 
 
 def holders(path: str, root: str | os.PathLike[str] = "/") -> list[str]:

@@ -23,16 +23,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from npukit.abi import fastrpc as abi
 from npukit.abi import hexagon
 from npukit.ioctl import DeviceLost, NpuError
 
 from .fastrpc_errors import HexagonError
-
-if TYPE_CHECKING:
-    from .fastrpc import FastRpcDevice
+from .fastrpc_session import Connection
 
 log = logging.getLogger("npukit.fastrpc")
 dsp_log = logging.getLogger("npukit.fastrpc.dsp")
@@ -470,7 +468,7 @@ class Host:
         self.asked: list[str] = []
         self.files = Files(search, writable)
         self._std = AppsStd(self.files, environment or {}, self.asked)
-        self._device: FastRpcDevice | None = None
+        self._session: Connection | None = None
         self._modules: dict[str, Mapping[int, Method]] = {
             "apps_std": self._std.methods(),
             "apps_mem": {
@@ -491,16 +489,16 @@ class Host:
         """
         self._modules[name] = methods
 
-    def connect(self, device: FastRpcDevice) -> None:
+    def connect(self, session: Connection) -> None:
         """Belong to a session; a Host serves one."""
-        if self._device is not None:
+        if self._session is not None:
             raise ValueError("this Host serves another session")
-        self._device = device
+        self._session = session
 
-    def disconnect(self, device: FastRpcDevice) -> None:
+    def disconnect(self, session: Connection) -> None:
         """The session ended: close what the DSP left open. Nothing to do for another session."""
-        if self._device is device:
-            self._device = None
+        if self._session is session:
+            self._session = None
             self.close()
 
     def close(self) -> None:
@@ -567,15 +565,15 @@ class Host:
         return AEE_EUNSUPPORTED, []
 
     def _grow(self, flags: int, size: int) -> int:
-        if flags not in _HEAP_FLAGS or self._device is None:
+        if flags not in _HEAP_FLAGS or self._session is None:
             raise OSError(AEE_EUNSUPPORTED, f"a map with flags {flags:#x}")
-        address = self._device.grow_heap(size)
+        address = grow_heap(self._session, size)
         log.debug("the DSP takes %d bytes of heap, at %#x", size, address)
         return address
 
     def _shrink(self, address: int, size: int) -> list[bytes]:
-        if self._device is not None:
-            self._device.shrink_heap(address, size)
+        if self._session is not None:
+            shrink_heap(self._session, address, size)
         return []
 
     def _request_map(self, ins: Sequence[bytes], capacities: Sequence[int]) -> list[bytes]:
@@ -607,6 +605,20 @@ class Host:
         return []
 
 
+def grow_heap(session: Connection, size: int) -> int:
+    """Give the session's process ``size`` bytes more of heap; the address that the DSP has."""
+    answer = session.ask(
+        abi.FASTRPC_IOCTL_MMAP,
+        abi.fastrpc_req_mmap(fd=-1, flags=abi.ADSP_MMAP_ADD_PAGES, size=size),
+    )
+    return int(answer.vaddrout)
+
+
+def shrink_heap(session: Connection, address: int, size: int) -> None:
+    """Take back exactly what grow_heap gave."""
+    session.ask(abi.FASTRPC_IOCTL_MUNMAP, abi.fastrpc_req_munmap(vaddrout=address, size=size))
+
+
 _HEAP_FLAGS = (0x1000, 0x3000)
 """What asks the host to add pages to the heap (libcdsprpc); all other maps are not mainline's."""
 
@@ -620,18 +632,24 @@ class Listener:
     """How often in a row the driver may refuse the thread's question, ``PAUSE`` seconds apart."""
     PAUSE = 0.01
 
-    def __init__(self, device: FastRpcDevice, host: Host) -> None:
-        self._device = device
+    def __init__(self, session: Connection, host: Host) -> None:
+        self._session = session
         self._host = host
         self._ready = threading.Event()
         self._refusal: BaseException | None = None
         self._thread = threading.Thread(
-            target=self._run, name=f"listener of {device.path}", daemon=True
+            target=self._run, name=f"listener of {session.path}", daemon=True
         )
 
     def begin(self) -> None:
         """Start; raises what the DSP answers to the listener's first call."""
-        self._thread.start()
+        # The number of a file that was closed may soon be another's.
+        self._session.file.retain()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._session.file.release()
+            raise
         self._ready.wait()
         if self._refusal is not None:
             self._thread.join()
@@ -653,7 +671,13 @@ class Listener:
         # A signal that this thread took would interrupt the call that waits for the DSP.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            self._device.invoke(
+            self._listen()
+        finally:
+            self._session.file.release()
+
+    def _listen(self) -> None:
+        try:
+            self._session.invoke(
                 hexagon.HANDLE_LISTENER, hexagon.LISTENER_INIT2, name="listener init2"
             )
         except BaseException as error:
@@ -667,10 +691,10 @@ class Listener:
             if getattr(error, "code", 0) == _EBADSTATE_OF_DSP:
                 log.debug("%s ends: %s", self._thread.name, error)
                 return
-            level = logging.DEBUG if self._device.lost else logging.ERROR
+            level = logging.DEBUG if self._session.lost else logging.ERROR
             log.log(level, "%s ends, and its process with it: %s", self._thread.name, error)
             # Calls that wait for an answer of the host would wait for ever.
-            self._device._exit()
+            self._session.exit()
 
     def _serve(self) -> None:
         capacity = self.FIRST_CAPACITY
@@ -680,7 +704,7 @@ class Listener:
         while True:
             head = struct.pack("<IIII", context, result & 0xFFFFFFFF, len(reply), capacity)
             try:
-                numbers, packed = self._device.invoke(
+                numbers, packed = self._session.invoke(
                     hexagon.HANDLE_LISTENER,
                     hexagon.LISTENER_NEXT2,
                     [head, reply],
@@ -715,7 +739,7 @@ class Listener:
 
     def _rest(self, context: int, data: bytes, needed: int) -> tuple[bytes, int]:
         """What of a call did not fit, and the capacity for calls to come."""
-        numbers, rest = self._device.invoke(
+        numbers, rest = self._session.invoke(
             hexagon.HANDLE_LISTENER,
             hexagon.LISTENER_GET_IN_BUFS2,
             [struct.pack("<IiI", context, len(data), needed - len(data))],

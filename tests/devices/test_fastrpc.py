@@ -323,18 +323,20 @@ def test_a_refused_allocation_says_so() -> None:
         assert "size=8589934592" in str(caught.value)
 
 
-def test_a_mapping_is_made_once_and_undone(device: FastRpcDevice) -> None:
-    log = Log(device.kernel)
-    device.kernel = log.kernel
-    with device.alloc(4096) as buffer:
-        assert buffer.dma_address == 0
-        address = buffer.map_to_dsp()
-        assert buffer.map_to_dsp() == buffer.map_to_dsp(device) == buffer.dma_address == address
-        assert hex(address) in repr(buffer)
-        buffer.unmap_from_dsp()
-        buffer.unmap_from_dsp()
-        assert buffer.dma_address == 0
-        buffer.map_to_dsp()
+def test_a_mapping_is_made_once_and_undone() -> None:
+    kernel, dsp = machine()
+    log = Log(kernel)
+    with nothing_left(dsp), FastRpcDevice.open(kernel=log.kernel) as device:
+        device.start(SHELL)
+        with device.alloc(4096) as buffer:
+            assert buffer.dma_address == 0
+            address = buffer.map_to_dsp()
+            assert buffer.map_to_dsp() == buffer.map_to_dsp(device) == buffer.dma_address == address
+            assert hex(address) in repr(buffer)
+            buffer.unmap_from_dsp()
+            buffer.unmap_from_dsp()
+            assert buffer.dma_address == 0
+            buffer.map_to_dsp()
     assert log.count(abi.FASTRPC_IOCTL_MEM_MAP) == 2
     assert log.count(abi.FASTRPC_IOCTL_MEM_UNMAP) == 2
 
@@ -428,9 +430,12 @@ def test_a_leaked_buffer_and_device_warn() -> None:
     kernel, dsp = machine()
     with nothing_left(dsp):
         device = FastRpcDevice.open(kernel=kernel)
+        device.start(SHELL)
         with pytest.warns(ResourceWarning, match=r"DmaBuffer .* was never closed"):
             device.alloc(4096)
-        device.close()
+        # The listener's thread does not hold it.
+        with pytest.warns(ResourceWarning, match=r"FastRpcDevice .* was never closed"):
+            del device
 
 
 def test_a_buffer_moves_between_threads(device: FastRpcDevice) -> None:

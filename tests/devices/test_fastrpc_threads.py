@@ -40,7 +40,7 @@ def test_a_call_of_the_dsp_does_not_wait_for_another_call(tmp_path: Path) -> Non
         for thread in threads:
             thread.start()
         assert echo.checksum("data") == (2, 3)
-        device._exit()
+        device._connection.exit()
         for thread in threads:
             thread.join()
         assert len(hanging) == 3
