@@ -276,6 +276,10 @@ void npu_dpu_store(const struct npu_space *space, const struct npu_output *out, 
 int npu_conv_execute(struct npu *npu, const struct npu_space *space, struct npu_run *run, int rdma,
                      uint32_t *status);
 
+/* DPU and DPU_RDMA: one operation on elements in memory, as above. */
+int npu_flying_execute(struct npu *npu, const struct npu_space *space, struct npu_run *run,
+                       uint32_t *status);
+
 /* Calls work(argument, i, threads) for each i below `threads`, side by side, and waits for all. */
 void npu_parallel(int threads, void (*work)(void *argument, int index, int threads),
                   void *argument);

@@ -28,6 +28,7 @@
 #define BRDMA_ADD 1
 #define BRDMA_ALL 7
 #define COMBINED 5
+#define FLIGHT_SMALL_WORK (1 << 20) /* below this, a thread costs more than it brings */
 
 /* Registers of a bypassed stage have no effect, and are not looked at. */
 static const struct npu_rule modes[] = {
@@ -705,4 +706,63 @@ int64_t npu_dpu_bytes(const struct npu_output *out)
     for (size_t i = 0; i < sizeof cubes / sizeof *cubes; i++)
         total += cubes[i]->surfaces * cubes[i]->lines * cubes[i]->line_bytes;
     return total;
+}
+
+/* ---------------------------------------------------------------- flying mode */
+
+struct flight {
+    const struct npu_space *space;
+    const struct npu_output *out;
+    enum npukit_simd level;
+};
+
+/* One thread's share of the pixels. */
+static void fly(void *argument, int index, int threads)
+{
+    const struct flight *flight = argument;
+    const struct npu_output *out = flight->out;
+    const int64_t pixels = out->width * out->height;
+    const int64_t end = pixels * (index + 1) / threads;
+    union npu_value values[NPU_STORE_CHANNELS];
+
+    for (int64_t pixel = pixels * index / threads; pixel < end; pixel++)
+        for (int64_t first = 0; first < out->channels; first += NPU_STORE_CHANNELS) {
+            const int64_t left = out->channels - first;
+            const int count = left < NPU_STORE_CHANNELS ? (int)left : NPU_STORE_CHANNELS;
+            npu_dpu_fetch(flight->space, &out->source, 0, out->source_precision, first, count,
+                          pixel / out->width, pixel % out->width, values, flight->level);
+            npu_dpu_store(flight->space, out, values, NPU_STORE_CHANNELS, first, count, pixel, 1,
+                          flight->level);
+        }
+}
+
+static int fly_task(const struct npu *npu, const struct npu_space *space, struct npu_run *run,
+                    struct npu_output *out)
+{
+    struct flight flight = {space, out, npukit_simd_level()};
+    int64_t work;
+
+    if (npu_dpu_decode(npu, out, 1, &run->fault))
+        return -1;
+    work = npu_dpu_bytes(out) * NPU_WORK_PER_BYTE;
+    if (run->budget < work)
+        return npu_fail(&run->fault, NPU_TIMED_OUT, NPU_NO_FIELD, npu_dpu_bytes(out), NPU_NO_IOVA,
+                        "%lld bytes exceed the work that a run may do",
+                        (long long)npu_dpu_bytes(out));
+    run->budget -= work;
+    if (npu_dpu_open(npu, space, out, &run->fault))
+        return -1;
+    npu_parallel(work < FLIGHT_SMALL_WORK ? 1 : run->threads, fly, &flight);
+    return 0;
+}
+
+int npu_flying_execute(struct npu *npu, const struct npu_space *space, struct npu_run *run,
+                       uint32_t *status)
+{
+    struct npu_output out = {.flying = 1};
+    const int result = fly_task(npu, space, run, &out);
+
+    npu_dpu_close(&out);
+    *status |= 0x100u << npu->pointer[NPU_DPU];
+    return result;
 }

@@ -21,6 +21,12 @@ from .rk3588_dpu_reference import Dpu, saturate, shift_right, wrap
 
 ATOM = 16
 INPUTS = {0: np.dtype(np.int8), 2: np.dtype(np.float16)}
+MAIN = {
+    0: np.dtype(np.int8),
+    1: np.dtype(np.int16),
+    2: np.dtype(np.float16),
+    4: np.dtype(np.int32),
+}
 OUTPUTS = {
     0: np.dtype(np.int8),
     1: np.dtype(np.int16),
@@ -192,11 +198,9 @@ def window_sums(
     )  # fmt: skip
 
 
-def expect(words: Sequence[int], memory: Memory) -> Expected:
-    """What a stream of one convolution has to leave in memory."""
-    get = Registers(words)
+def _convolved(get: Registers, memory: Memory, dpu: Dpu) -> tuple[Any, Any, int]:
+    """What CORE hands over, the magnitudes, and how many products make a sum."""
     dtype = INPUTS[get("CNA.CONV_CON1.IN_PRECISION")]
-    out_dtype = OUTPUTS[get("DPU.DATA_FORMAT.OUT_PRECISION")]
     wide = np.int64 if dtype.itemsize == 1 else np.float64
     features = _read_features(get, memory, dtype).astype(wide)
     depthwise = get("CNA.CONV_CON1.CONV_MODE") == 3
@@ -204,14 +208,10 @@ def expect(words: Sequence[int], memory: Memory) -> Expected:
     pads = get("CNA.PAD_CON0.PAD_TOP"), get("CNA.PAD_CON0.PAD_LEFT")
     taps = get("CNA.WEIGHT_SIZE2.WEIGHT_HEIGHT"), get("CNA.WEIGHT_SIZE2.WEIGHT_WIDTH")
     pad = wide(_pad_value(get, dtype))
-    height = get("DPU.DATA_CUBE_HEIGHT.HEIGHT") + 1
-    width = get("DPU.DATA_CUBE_WIDTH.WIDTH") + 1
-    channels = get("DPU.DATA_CUBE_CHANNEL.CHANNEL") + 1
-    size = height, width
+    size = get("DPU.DATA_CUBE_HEIGHT.HEIGHT") + 1, get("DPU.DATA_CUBE_WIDTH.WIDTH") + 1
 
-    dpu = Dpu(get, memory.read, channels, floats=dtype.kind == "f")
-    values = np.zeros((height, width, channels), wide)
-    magnitudes = np.zeros((height, width, channels), wide)
+    values = np.zeros((*size, dpu.channels), wide)
+    magnitudes = np.zeros((*size, dpu.channels), wide)
     if depthwise:
         weights = _read_depthwise_weights(get, memory).astype(wide)
         kernels = len(weights)
@@ -225,7 +225,7 @@ def expect(words: Sequence[int], memory: Memory) -> Expected:
         magnitudes[..., :kernels] = convolve(
             abs(features), abs(weights), strides, pads, size, abs(pad)
         )
-    factor = np.broadcast_to(dpu.window_factor(), (channels,))
+    factor = np.broadcast_to(dpu.window_factor(), (dpu.channels,))
     if factor.any():
         sums = window_sums(features, taps, strides, pads, size, pad)
         if not depthwise:
@@ -233,6 +233,36 @@ def expect(words: Sequence[int], memory: Memory) -> Expected:
         values[..., :kernels] += factor[:kernels] * sums
     if dtype.kind != "f":
         values = wrap(values)
+    return values, magnitudes, weights[0].size
+
+
+def _read_flying(get: Registers, memory: Memory, channels: int) -> npt.NDArray[Any]:
+    """What MRDMA reads."""
+    dtype = MAIN[get("DPU.DATA_FORMAT.IN_PRECISION")]
+    height = get("DPU.DATA_CUBE_HEIGHT.HEIGHT") + 1
+    width = get("DPU.DATA_CUBE_WIDTH.WIDTH") + 1
+    lanes = ATOM // dtype.itemsize
+    y, x, c = np.ogrid[:height, :width, :channels]
+    pitch = width * height + get("DPU_RDMA.RDMA_SURF_NOTCH.SURF_NOTCH_ADDR")
+    atoms = c // lanes * pitch + y * width + x
+    base = get("DPU_RDMA.RDMA_SRC_BASE_ADDR.SRC_BASE_ADDR")
+    values = memory.read(base + ATOM * atoms + c % lanes * dtype.itemsize, dtype)
+    return values.astype(np.float64 if dtype.kind == "f" else np.int64)
+
+
+def expect(words: Sequence[int], memory: Memory) -> Expected:
+    """What a stream of one convolution, or of the DPU in flying mode, has to leave in memory."""
+    get = Registers(words)
+    out_dtype = OUTPUTS[get("DPU.DATA_FORMAT.OUT_PRECISION")]
+    height = get("DPU.DATA_CUBE_HEIGHT.HEIGHT") + 1
+    width = get("DPU.DATA_CUBE_WIDTH.WIDTH") + 1
+    channels = get("DPU.DATA_CUBE_CHANNEL.CHANNEL") + 1
+    dpu = Dpu(get, memory.read, channels, floats=get("DPU.DATA_FORMAT.PROC_PRECISION") == 2)
+    if get("DPU.FEATURE_MODE_CFG.FLYING_MODE"):
+        values, terms = _read_flying(get, memory, channels), 0
+        magnitudes = np.abs(values)
+    else:
+        values, magnitudes, terms = _convolved(get, memory, dpu)
     values, magnitudes = dpu.process(values, magnitudes, 8 * out_dtype.itemsize)
 
     lanes = ATOM // out_dtype.itemsize
@@ -248,7 +278,7 @@ def expect(words: Sequence[int], memory: Memory) -> Expected:
         magnitudes=magnitudes,
         addresses=addresses[..., :channels],
         dtype=out_dtype,
-        terms=weights[0].size + 4,
+        terms=terms + 4,
         zeros=tail.reshape(-1),
     )
 

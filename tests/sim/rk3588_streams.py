@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from npukit.programs.rk3588.registers import CNA, CORE, DPU, DPU_RDMA, Register, find
+from npukit.programs.rk3588.registers import CNA, CORE, DPU, DPU_RDMA, Block, Register, find
 from npukit.sim.rk3588 import Completion, Npu
 
 from .rk3588_reference import Memory, check, expect
@@ -230,7 +231,8 @@ class Conv:
         if enable & 0x10:
             fields.update(self.rdma_fields())
         fields.update({name.replace("__", "."): value for name, value in changes.items()})
-        return stream(fields, rdma=bool(enable & 0x10)) + trailer(next_iova, next_words, enable)
+        blocks = (CNA, CORE, DPU, *([DPU_RDMA] if enable & 0x10 else []))
+        return stream(fields, blocks) + trailer(next_iova, next_words, enable)
 
     def rdma_fields(self) -> dict[str, int]:
         """DPU_RDMA that reads nothing, as ``fields``."""
@@ -248,10 +250,96 @@ class Conv:
         }
 
 
-def stream(fields: dict[str, int], *, rdma: bool = False) -> list[int]:
-    """All CNA, CORE and DPU registers with these field values, DPU.S_POINTER = 0xe first.
+@dataclass(frozen=True)
+class Flight:
+    """An operation of the DPU alone, on a cube in memory. Fields like those of ``Conv``.
 
-    With ``rdma`` those of DPU_RDMA as well.
+    ``gap`` and ``out_gap`` are atoms between surfaces of the input and the output.
+    """
+
+    dtype: str = "int8"
+    out_dtype: str = "int8"
+    height: int = 1
+    width: int = 8
+    channels: int = 16
+    gap: int = 0
+    out_gap: int = 0
+    source: int = 0x10000000
+    output: int = 0x30000000
+
+    @property
+    def out(self) -> tuple[int, int]:
+        return self.height, self.width
+
+    @property
+    def out_channels(self) -> int:
+        return self.channels
+
+    def spans(self) -> dict[str, tuple[int, int]]:
+        """(base, bytes) of what is read and written."""
+        out = {}
+        for name, base, dtype, gap in (
+            ("source", self.source, self.dtype, self.gap),
+            ("output", self.output, self.out_dtype, self.out_gap),
+        ):
+            lanes = 16 // np.dtype(dtype.replace("fp", "float")).itemsize
+            surfaces = -(-self.channels // lanes)
+            area = self.height * self.width
+            out[name] = base, 16 * ((surfaces - 1) * (area + gap) + area)
+        return out
+
+    def fields(self) -> dict[str, int]:
+        """All stages bypassed: a copy, or a change of format."""
+        precision = PRECISIONS[self.dtype]
+        stride = self.height * self.width + self.out_gap
+        return {
+            "DPU.FEATURE_MODE_CFG.BURST_LEN": 15,
+            "DPU.FEATURE_MODE_CFG.OUTPUT_MODE": 2,
+            "DPU.FEATURE_MODE_CFG.FLYING_MODE": 1,
+            "DPU.DATA_FORMAT.OUT_PRECISION": PRECISIONS[self.out_dtype],
+            "DPU.DATA_FORMAT.IN_PRECISION": precision,
+            "DPU.DATA_FORMAT.PROC_PRECISION": precision,
+            "DPU.DST_BASE_ADDR.DST_BASE_ADDR": self.output,
+            "DPU.DST_SURF_STRIDE.DST_SURF_STRIDE": stride,
+            "DPU.DATA_CUBE_WIDTH.WIDTH": self.width - 1,
+            "DPU.DATA_CUBE_HEIGHT.HEIGHT": self.height - 1,
+            "DPU.DATA_CUBE_CHANNEL.ORIG_CHANNEL": self.channels - 1,
+            "DPU.DATA_CUBE_CHANNEL.CHANNEL": self.channels - 1,
+            "DPU.BS_CFG.BS_BYPASS": 1,
+            "DPU.BN_CFG.BN_BYPASS": 1,
+            "DPU.EW_CFG.EW_BYPASS": 1,
+            "DPU.EW_CFG.EW_LUT_BYPASS": 1,
+            "DPU.BS_OW_CFG.OD_BYPASS": 1,
+            "DPU.WDMA_SIZE_0.CHANNEL_WDMA": self.channels - 1,
+            "DPU.WDMA_SIZE_1.HEIGHT_WDMA": self.height - 1,
+            "DPU.WDMA_SIZE_1.WIDTH_WDMA": self.width - 1,
+            "DPU.OUT_CVT_SCALE.OUT_CVT_SCALE": 1,
+            "DPU.OUT_CVT_SCALE.FP32TOFP16_EN": int(self.out_dtype == "fp16"),
+            "DPU.SURFACE_ADD.SURF_ADD": stride,
+            "DPU_RDMA.RDMA_DATA_CUBE_WIDTH.WIDTH": self.width - 1,
+            "DPU_RDMA.RDMA_DATA_CUBE_HEIGHT.HEIGHT": self.height - 1,
+            "DPU_RDMA.RDMA_DATA_CUBE_CHANNEL.CHANNEL": self.channels - 1,
+            "DPU_RDMA.RDMA_SRC_BASE_ADDR.SRC_BASE_ADDR": self.source,
+            "DPU_RDMA.RDMA_SURF_NOTCH.SURF_NOTCH_ADDR": self.gap,
+            "DPU_RDMA.RDMA_ERDMA_CFG.ERDMA_DISABLE": 1,
+            "DPU_RDMA.RDMA_FEATURE_MODE_CFG.IN_PRECISION": precision,
+            "DPU_RDMA.RDMA_FEATURE_MODE_CFG.PROC_PRECISION": precision,
+            "DPU_RDMA.RDMA_FEATURE_MODE_CFG.BURST_LEN": 15,
+            "DPU_RDMA.RDMA_FEATURE_MODE_CFG.MRDMA_FP16TOFP32_EN": int(self.dtype == "fp16"),
+            "DPU_RDMA.RDMA_FEATURE_MODE_CFG.FLYING_MODE": 1,
+        }
+
+    def words(self, next_iova: int = 0, next_words: int = 0, **changes: int) -> list[int]:
+        """The stream, as of ``Conv``."""
+        fields = self.fields()
+        fields.update({name.replace("__", "."): value for name, value in changes.items()})
+        return stream(fields, (DPU, DPU_RDMA)) + trailer(next_iova, next_words, 0x18)
+
+
+def stream(fields: dict[str, int], blocks: Sequence[type[Block]] = (CNA, CORE, DPU)) -> list[int]:
+    """All registers of the blocks with these field values, the pointers of their groups first.
+
+    CNA and CORE stay with their first group, as all known programs leave them.
     """
     values: dict[Register, int] = {}
     for name, value in fields.items():
@@ -262,10 +350,12 @@ def stream(fields: dict[str, int], *, rdma: bool = False) -> list[int]:
         if field.get(placed) != value and (placed >> field.lo) != value:
             raise ValueError(f"{name} cannot hold {value}")
         values[register] = values.get(register, 0) | placed
-    words = [word(DPU.S_POINTER, 0xE)]
-    if rdma:
-        words.append(word(DPU_RDMA.RDMA_S_POINTER, 0xE))
-    for block in (CNA, CORE, DPU, *([DPU_RDMA] if rdma else [])):
+    words = [
+        word(next(r for r in block.registers() if r.offset & 0xFFF == 4), 0xE)
+        for block in blocks
+        if block not in (CNA, CORE)
+    ]
+    for block in blocks:
         words += [
             word(register, values.pop(register, 0))
             for register in block.registers()

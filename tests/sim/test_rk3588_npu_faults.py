@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from sim.rk3588_streams import FILL, Conv, Rig, operands, word
+from sim.rk3588_streams import FILL, Conv, Flight, Rig, operands, word
 from support import SHARED
 
 from npukit.programs.rk3588.registers import (
@@ -642,6 +642,8 @@ def _streams() -> list[list[int]]:
         Conv("fp16", "fp32", 8, 1, 64, 32, out=(8, 1)).words(0x1000, 98),
         Conv(weight_reuse=True, data_reuse=True).words(),
         fused(),
+        Flight("int8", "int16", 3, 5, 40, 1, 2).words(),
+        Flight("fp16", "fp16", 2, 7, 24).words(DPU__BS_CFG__BS_RELU_BYPASS=0),
         replace(FUSED_CONV, kernels=48, written=48, depthwise=True, out_surface_pitch=21).words(),
     ]
     for kind in ("fp16_fp32", "fp16_fp16", "int8_int32"):
