@@ -655,9 +655,12 @@ class Listener:
             self._thread.join()
             raise self._refusal
 
-    def end(self) -> None:
-        """Wait for the thread, which ends when its process on the DSP has ended."""
-        self._thread.join(self.END_TIMEOUT)
+    def end(self, timeout: float = END_TIMEOUT) -> None:
+        """Wait for the thread, which ends when its process on the DSP has ended.
+
+        After ``timeout`` seconds ResourceWarning: it goes on waiting, and keeps the session's file.
+        """
+        self._thread.join(timeout)
         if self._thread.is_alive():
             warnings.warn(
                 f"{self._thread.name} still waits for the DSP", ResourceWarning, stacklevel=2

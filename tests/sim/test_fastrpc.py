@@ -320,6 +320,16 @@ def test_a_mapped_dma_buf_is_used_again_whatever_the_length(
         kernel.close(fd)
 
 
+def test_address_0_is_that_of_every_map_that_has_none(
+    cdsp: tuple[SimKernel, FastRpcSim],
+) -> None:
+    kernel, _device = cdsp
+    with Session(kernel) as session:
+        # The shell's; the DSP knows nothing of it.
+        request = abi.fastrpc_mem_unmap(fd=-1, vaddr=0)
+        assert session.ask(abi.FASTRPC_IOCTL_MEM_UNMAP, request) == (signed(0x80000448), 0)
+
+
 # Attributes and options.
 
 

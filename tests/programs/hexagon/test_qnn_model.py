@@ -178,7 +178,9 @@ def test_a_graph_executes_for_one_at_a_time(runtime: QnnRuntime, tmp_path: Path)
         # As if another call executed it now.
         with skel._models[model.number][0].busy:
             for call in (model.execute, lambda: model.set_input(0, np.zeros(3, np.uint8))):
-                with pytest.raises(ModelBusy, match=r"model 1, graph 0.*: executes already") as busy:
+                with pytest.raises(
+                    ModelBusy, match=r"model 1, graph 0.*: executes already"
+                ) as busy:
                     call()
                 assert isinstance(busy.value, DeviceBusy)
             model.execute(1)
