@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from npukit import _fast
 from npukit.abi import dma_buf, dma_heap, drm, sync_file, udmabuf
@@ -25,9 +25,9 @@ from npukit.ioctl import Ioctl, ProgramError
 
 from . import _seccomp
 from ._seccomp import Call, Listener
-from .core import ERESTARTSYS, PAGES_END, Errno, KernelOops, Pages, SimDevice, SimFile
+from .core import ERESTARTSYS, PAGES_END, Area, Errno, KernelOops, Pages, SimDevice, SimFile
 from .dma_buf import DmaBufSim
-from .drm import DrmDeviceSim, DrmFileSim
+from .drm import DrmDeviceSim, DrmFileSim, GemObject
 from .fence import SyncFileSim
 from .kernel import SimKernel
 from .rknpu import RknpuMiscFile
@@ -88,6 +88,15 @@ class NodePages(Pages):
                 self.punch(place, size)
 
 
+class Held(NamedTuple):
+    """A mapping that a driver wants to know the end of."""
+
+    file: SimFile
+    inode: int
+    place: int
+    unmapped: Callable[[], None]
+
+
 class Report:
     """What happened, for ``--report``."""
 
@@ -132,6 +141,9 @@ class Door(SimKernel):
         self._watched: dict[int, Inode] = {}
         self._next_tag = _seccomp.FIRST_TAG
         """Open files are numbered, by a position and a lock that no program comes upon."""
+        self._held: list[Held] = []
+        self._seen_held: list[Held] = []
+        """Those that were there already at the last sweep."""
         self._idle = 0
         self._wake = threading.Semaphore(0)
         self._inotify = -1
@@ -244,13 +256,13 @@ class Door(SimKernel):
             return None
         try:
             area = file.mmap(call, length, offset, prot, flags)
-            area.unmapped()
+            self._hold(file, area)
         except Errno as error:
             if self.strict:
                 code = errno.errorcode.get(error.code)
                 self.say(f"strict: mmap of {length} bytes at {offset:#x} gets {code}")
             raise
-        if not isinstance(file, DmaBufSim) or _file_of(file) is not None:
+        if isinstance(file, DrmFileSim) or _file_of(file) is not None:
             return None
         # The pages are somewhere in another file.
         problem = "it lies in several files"
@@ -260,8 +272,22 @@ class Door(SimKernel):
                 return None
             except OSError as error:
                 problem = f"ptrace: {error.strerror}"
-        self.say(f"a dma-buf cannot be mapped here by its own descriptor ({problem})", once=True)
+        self.say(f"a {type(file).__name__} cannot be mapped here ({problem})", once=True)
         return -errno.EACCES
+
+    def _hold(self, file: SimFile, area: Area) -> None:
+        """A mapping comes to be, of whose end we only hear when we ask.
+
+        Most drivers only keep the buffer for it, and its pages wait for the end of their own.
+        """
+        keeps_only = getattr(area.unmapped, "__func__", None) is GemObject.put
+        if keeps_only or isinstance(file, DmaBufSim) or not area.pieces:
+            area.unmapped()
+        else:
+            piece = area.pieces[0]
+            inode = os.fstat(piece.fd).st_ino
+            self._held.append(Held(file, inode, piece.offset, area.unmapped))
+            self.poke()
 
     # ---- Which open file?
 
@@ -294,6 +320,9 @@ class Door(SimKernel):
                 os.ftruncate(inode.fd, PAGES_END)
             file, stand_in = device.open(call, self._path(call, fd, device), os.O_RDWR)
             os.close(stand_in)
+            if hasattr(file, "pid"):
+                # The caller is a thread, which may end before the process does.
+                file.pid = _seccomp.process_of(call.pid)
             self._tag(inode, copy, file)
             return file
         finally:
@@ -466,7 +495,7 @@ class Door(SimKernel):
                 for inode in self._inodes.values():
                     if inode.watch < 0:
                         poller.register(inode.fd, 0)
-                waiting = any(pages.freed for pages in self._node_pages())
+                waiting = self._held or any(pages.freed for pages in self._node_pages())
             due = looks[:1] + ([swept + SWEEP_SECONDS] if waiting else [])
             pause = max(min(due) - time.monotonic(), 0) * 1000 if due else None
             seen = {fd for fd, _ in poller.poll(pause)}
@@ -495,12 +524,24 @@ class Door(SimKernel):
             pending = [(pages, pages.freed) for pages in self._node_pages() if pages.freed]
             for pages, _ in pending:
                 pages.freed = []
-        if not pending:
+            # What came since the last time may not be mapped yet.
+            held, self._seen_held = self._seen_held, list(self._held)
+        if not pending and not held:
             return
-        ranges = mapped_ranges(os.getpid(), {_key(pages.fd)[1] for pages, _ in pending})
+        inodes = {_key(pages.fd)[1] for pages, _ in pending} | {each.inode for each in held}
+        ranges = mapped_ranges(os.getpid(), inodes)
         with self.lock:
+            for each in held:
+                mapped = ranges.get(each.inode, [])
+                if not any(start <= each.place < end for start, end in mapped):
+                    self._unhold(each)
             for pages, freed in pending:
                 pages.sweep(freed, ranges.get(_key(pages.fd)[1], []))
+
+    def _unhold(self, held: Held) -> None:
+        if held in self._held:
+            self._held.remove(held)
+            held.unmapped()
 
     def _sweep_inode(self, inode: Inode) -> None:
         if inode.watch < 0:
@@ -511,6 +552,8 @@ class Door(SimKernel):
             file = inode.files.pop(tag)
             if self.listener is not None:
                 self.listener.tagged.pop(tag, None)
+            for held in [held for held in self._held if held.file is file]:
+                self._unhold(held)
             if self.report is not None and isinstance(file, DrmFileSim) and file.handles:
                 self.report.leaked[file.device.name] += len(file.handles)
             self.put(file)

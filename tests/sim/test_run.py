@@ -150,6 +150,29 @@ def test_npukit_itself(device: str) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+MEMORY = """
+import sys, npukit
+with npukit.open(sys.argv[1]) as device, device.alloc(1 << 16) as buffer:
+    with buffer.access("w") as memory:
+        memory[:] = 5
+    with buffer.access("r") as memory:
+        print(int(memory.sum(dtype=int)) == 5 << 16)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("amdxdna", "/dev/accel/accel0"),
+        ("fastrpc-cdsp", "/dev/fastrpc-cdsp"),
+        ("rknpu-misc", "/dev/rknpu"),
+    ],
+)
+def test_memory_of_other_devices(name: str, path: str) -> None:
+    result = door(sys.executable, "-c", MEMORY, path, options=("--device", name))
+    assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
+
+
 def test_devices_are_found() -> None:
     result = door(sys.executable, "-m", "npukit", "devices")
     assert ROCKET in result.stdout
