@@ -32,6 +32,7 @@ from npukit.ioctl import (
     TracingKernel,
     WaitTimeout,
 )
+from npukit.ioctl.kernel import PAGE_SIZE
 from npukit.programs.hexagon import idl
 from npukit.sim.cdsp import SHELL
 from npukit.sim.fastrpc import LINUX_6_1
@@ -267,10 +268,10 @@ def test_a_missing_vendor_shell_says_where_it_was_looked_for(tmp_path: Path) -> 
 
 
 def test_a_buffer_is_of_whole_pages_and_not_inherited(device: FastRpcDevice) -> None:
-    with device.alloc(5000) as buffer:
-        assert buffer.size == 8192
+    with device.alloc(PAGE_SIZE + 1) as buffer:
+        assert buffer.size == 2 * PAGE_SIZE
         assert not os.get_inheritable(buffer.fd)
-        assert repr(buffer) == f"<DmaBuffer fd {buffer.fd} of 8192 bytes>"
+        assert repr(buffer) == f"<DmaBuffer fd {buffer.fd} of {buffer.size} bytes>"
         with buffer.write() as array:
             array[:4] = [1, 2, 3, 4]
         with buffer.read() as array:
@@ -306,10 +307,11 @@ def test_sizes_that_are_refused(
 
 def test_the_limit_can_be_set() -> None:
     kernel, dsp = machine()
-    with nothing_left(dsp), FastRpcDevice.open(kernel=kernel, limit=8192) as device:
-        device.alloc(8192).close()
-        with pytest.raises(SizeLimit, match="8193 bytes are more than the limit of 8192 bytes"):
-            device.alloc(8193)
+    with nothing_left(dsp), FastRpcDevice.open(kernel=kernel, limit=PAGE_SIZE) as device:
+        device.alloc(PAGE_SIZE).close()
+        wrong = f"{PAGE_SIZE + 1} bytes are more than the limit of {PAGE_SIZE} bytes"
+        with pytest.raises(SizeLimit, match=wrong):
+            device.alloc(PAGE_SIZE + 1)
 
 
 def test_a_refused_allocation_says_so() -> None:
@@ -341,7 +343,7 @@ def test_a_mapping_is_made_once_and_undone() -> None:
 
 def test_a_buffer_of_a_heap_stands_alone(device: FastRpcDevice) -> None:
     with DmaBuffer.from_heap(100, device.kernel) as buffer:
-        assert (buffer.size, buffer.device) == (4096, None)
+        assert (buffer.size, buffer.device) == (PAGE_SIZE, None)
         with buffer.write() as array:
             array[:] = 3
         del array
@@ -349,7 +351,7 @@ def test_a_buffer_of_a_heap_stands_alone(device: FastRpcDevice) -> None:
             buffer.map_to_dsp()
         address = buffer.map_to_dsp(device)
         with ECHO.open(device) as echo:
-            echo.transform_mapped(address, 4096, 1)
+            echo.transform_mapped(address, buffer.size, 1)
         with buffer.read() as array:
             assert set(array.tolist()) == {2}
         del array
@@ -480,7 +482,7 @@ def test_every_kind_of_argument(device: FastRpcDevice) -> None:
 def test_dma_buffers_as_arguments(device: FastRpcDevice) -> None:
     with device.alloc(8192) as buffer, ECHO.open(device) as echo:
         with buffer.write() as array:
-            array[:] = np.arange(8192) % 251
+            array[:] = np.arange(buffer.size) % 251
         del array
         source, target = buffer.part(100, 50), buffer.part(4096, 50)
         assert echo.transform(source, 0xFF, target) is target
@@ -489,7 +491,7 @@ def test_dma_buffers_as_arguments(device: FastRpcDevice) -> None:
         del array
         whole = echo.sum(buffer)
         assert whole == int(buffer.array(np.int32).sum(dtype=np.int64))
-        for offset, size in ((0, 8193), (-1, 4), (8192, 1)):
+        for offset, size in ((0, buffer.size + 1), (-1, 4), (buffer.size, 1)):
             with pytest.raises(ValueError, match="are not within"):
                 DmaSlice(buffer, offset, size)
 

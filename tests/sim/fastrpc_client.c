@@ -26,9 +26,10 @@
         }                                                                                         \
     } while (0)
 
-enum { PAGE = 4096, ECHO = 2, TRANSFORM = 3, TRANSFORM_MAPPED = 4, FAIL = 10, HANG = 12 };
+enum { ECHO = 2, TRANSFORM = 3, TRANSFORM_MAPPED = 4, FAIL = 10, HANG = 12 };
 
 static int fd;
+static size_t page;
 
 static int invoke(uint32_t handle, uint32_t method, int ins, int outs,
                   struct fastrpc_invoke_args *args)
@@ -78,9 +79,9 @@ static void start(void)
     CHECK(ioctl(fd, FASTRPC_IOCTL_GET_DSP_INFO, &capability) == 0);
     CHECK((capability.capability & 0xff) == 0x73);
 
-    struct fastrpc_alloc_dma_buf buffer = {.size = PAGE};
+    struct fastrpc_alloc_dma_buf buffer = {.size = page};
     CHECK(ioctl(fd, FASTRPC_IOCTL_ALLOC_DMA_BUFF, &buffer) == 0);
-    unsigned char *shell = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, buffer.fd, 0);
+    unsigned char *shell = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, buffer.fd, 0);
     CHECK(shell != MAP_FAILED);
     memcpy(shell, "\177ELF", 4);
     shell[18] = 164;
@@ -91,45 +92,45 @@ static void start(void)
         .file = (uintptr_t)shell,
     };
     CHECK(ioctl(fd, FASTRPC_IOCTL_INIT_CREATE, &create) == 0);
-    munmap(shell, PAGE);
+    munmap(shell, page);
     close(buffer.fd);
 }
 
 static void shared_memory(uint32_t module)
 {
-    struct fastrpc_alloc_dma_buf buffer = {.size = 2 * PAGE};
+    struct fastrpc_alloc_dma_buf buffer = {.size = 2 * page};
     CHECK(ioctl(fd, FASTRPC_IOCTL_ALLOC_DMA_BUFF, &buffer) == 0);
-    char *memory = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, buffer.fd, 0);
+    char *memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_SHARED, buffer.fd, 0);
     CHECK(memory != MAP_FAILED);
-    memset(memory, 5, 2 * PAGE);
+    memset(memory, 5, 2 * page);
 
     /* The primitives in IDL order: length, key, capacity. */
     unsigned char primitives[12] = {100, 0, 0, 0, 3, 0, 0, 0, 100};
     struct fastrpc_invoke_args args[] = {
         copied(primitives, sizeof primitives),
         {.ptr = (uintptr_t)memory + 50, .length = 100, .fd = buffer.fd},
-        {.ptr = (uintptr_t)memory + PAGE, .length = 100, .fd = buffer.fd},
+        {.ptr = (uintptr_t)memory + page, .length = 100, .fd = buffer.fd},
     };
     CHECK(invoke(module, TRANSFORM, 2, 1, args) == 0);
-    CHECK(memory[PAGE] == 6 && memory[PAGE + 99] == 6 && memory[PAGE + 100] == 5);
+    CHECK(memory[page] == 6 && memory[page + 99] == 6 && memory[page + 100] == 5);
 
-    struct fastrpc_mem_map map = {.fd = buffer.fd, .flags = FASTRPC_MAP_FD, .length = 2 * PAGE};
+    struct fastrpc_mem_map map = {.fd = buffer.fd, .flags = FASTRPC_MAP_FD, .length = 2 * page};
     CHECK(ioctl(fd, FASTRPC_IOCTL_MEM_MAP, &map) == 0);
     CHECK(map.vaddrout != 0);
     struct {
         uint64_t address;
         uint32_t length;
         uint8_t key;
-    } where = {map.vaddrout + PAGE, 100, 6};
+    } where = {map.vaddrout + page, 100, 6};
     struct fastrpc_invoke_args one = copied(&where, 13);
     CHECK(invoke(module, TRANSFORM_MAPPED, 1, 0, &one) == 0);
-    CHECK(memory[PAGE] == 0 && memory[PAGE + 99] == 0 && memory[PAGE + 100] == 5);
+    CHECK(memory[page] == 0 && memory[page + 99] == 0 && memory[page + 100] == 5);
     struct fastrpc_mem_unmap unmap = {.fd = buffer.fd, .vaddr = map.vaddrout};
     CHECK(ioctl(fd, FASTRPC_IOCTL_MEM_UNMAP, &unmap) == 0);
     CHECK(ioctl(fd, FASTRPC_IOCTL_MEM_UNMAP, &unmap) == -1 && errno == EINVAL);
 
     CHECK(ioctl(fd, FASTRPC_IOCTL_FREE_DMA_BUFF, &buffer.fd) == -1 && errno == ENOTTY);
-    munmap(memory, 2 * PAGE);
+    munmap(memory, 2 * page);
     close(buffer.fd);
 }
 
@@ -163,6 +164,7 @@ static void interrupted(uint32_t module)
 
 int main(int argc, char **argv)
 {
+    page = (size_t)sysconf(_SC_PAGESIZE);
     fd = open("/dev/fastrpc-cdsp-secure", O_RDWR | O_CLOEXEC);
     CHECK(fd >= 0);
     start();

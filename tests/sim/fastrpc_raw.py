@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from npukit.abi import fastrpc as abi
+from npukit.ioctl.kernel import round_to_page
 from npukit.sim import SimKernel
 from npukit.sim.cdsp import SHELL, Invocation, Process
 from npukit.sim.fastrpc import FastRpcSim
@@ -56,7 +57,7 @@ class Session:
 
     def create(self, image: bytes = SHELL, attrs: int = 0, **fields: int) -> tuple[int, int]:
         """INIT_CREATE with ``image`` in a dma-buf; ``fields`` override."""
-        size = -(-max(len(image), 1) // 4096) * 4096
+        size = round_to_page(max(len(image), 1))
         fd = self.alloc(size)
         mapping = self.kernel.mmap(fd, size)
         memoryview(mapping)[: len(image)] = image

@@ -12,6 +12,7 @@ from support import no_leak
 
 from npukit.abi import aee, hexagon
 from npukit.abi import fastrpc as abi
+from npukit.ioctl.kernel import PAGE_SIZE
 from npukit.programs.hexagon import idl, marshal
 from npukit.sim import SimKernel
 from npukit.sim.cdsp import DspFault, Invocation
@@ -193,12 +194,12 @@ def test_memory_is_found_only_where_it_is_mapped(cdsp: tuple[SimKernel, FastRpcS
     kernel, device = cdsp
     with Session(kernel) as session:
         handle, _result, _text = session.open_module(ECHO.uri())
-        fd = session.alloc(4096)
+        fd = session.alloc(PAGE_SIZE)
         arg = abi.fastrpc_mem_map(fd=fd, flags=abi.FASTRPC_MAP_FD, length=4096)
         assert session.ask(abi.FASTRPC_IOCTL_MEM_MAP, arg) == (0, 0)
         address = arg.vaddrout
         assert echo_call(session, handle, "transform_mapped", address + 4, 4092, 0xFF)[0] == 0
-        mapping = kernel.mmap(fd, 4096)
+        mapping = kernel.mmap(fd, PAGE_SIZE)
         assert bytes(memoryview(mapping)[:6]) == b"\0\0\0\0\xff\xff"
         kernel.munmap(mapping)
         # One byte too far is an exception of the process.
