@@ -18,7 +18,8 @@ from npukit.manager.types import UNKNOWN, Importance
 from npukit.sim import SimKernel
 from npukit.sim.wrapfd import WrapfdSim
 
-BACKENDS = ["memfd", "wrapfd", "wrapfd-1", "wrapfd-2", "wrapfd-udmabuf", "udmabuf", "dma_heap"]
+BACKENDS = ["memfd", "wrapfd", "wrapfd-1", "udmabuf", "dma_heap"]
+"""wrapfd-1: the first generation, whose rules are those of all but the newest."""
 TAKES_BACK = [name for name in BACKENDS if name not in ("udmabuf", "dma_heap")]
 WEIGHTS, CACHE = BufferType.MODEL_WEIGHTS, BufferType.CACHE
 EVERY_TYPE = [kind for kind in BufferType if kind is not BufferType.UNKNOWN]
@@ -29,17 +30,15 @@ def machine(name: str) -> Kernel:
     if name == "memfd":
         return LinuxKernel()
     kernel = SimKernel(["dma_heap", "udmabuf"])
-    generation = name.removeprefix("wrapfd-")
-    kernel.devices.append(
-        WrapfdSim(kernel, ("/dev/wrapfd",), generation if generation in ("1", "2") else "3")
-    )
+    generation = "1" if name == "wrapfd-1" else "3"
+    kernel.devices.append(WrapfdSim(kernel, ("/dev/wrapfd",), generation))
     return kernel
 
 
 def make_backend(name: str, kernel: Kernel) -> Backend:
     if name == "memfd":
         return MemfdBackend(kernel)
-    source = Udmabuf(kernel) if name.endswith("udmabuf") else DmaHeap(kernel=kernel)
+    source = Udmabuf(kernel) if name == "udmabuf" else DmaHeap(kernel=kernel)
     if not name.startswith("wrapfd"):
         return DmaBufBackend(source)
     try:

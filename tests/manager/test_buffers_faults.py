@@ -111,7 +111,7 @@ def test_every_failing_step_leaves_nothing(name: str, weights: int) -> None:
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("step", range(0, 40, 3))
+@pytest.mark.parametrize("step", range(0, 40, 6))
 def test_a_kernel_that_fails_for_good(name: str, step: int, weights: int) -> None:
     """From one call on all fail, those that clean up included."""
     with no_leak(), contextlib.suppress(OSError):
