@@ -569,14 +569,20 @@ def _kernel(node: ElementTree.Element) -> KernelInfo:
 
 
 def _number(node: ElementTree.Element, name: str, kernel: str) -> int:
-    text = node.get(name, "0")
-    try:
-        value = int(text[:32], 0)
-    except ValueError:
-        raise _bad(f"kernel {kernel}: {node.tag} {name}={text[:32]!r} is no number") from None
-    if not 0 <= value < 1 << 64:
-        raise _bad(f"kernel {kernel}: {node.tag} {name}={value:#x} does not fit in 64 bits")
+    text = node.get(name, "0")[:32]
+    value = _integer(text)
+    if value is None:
+        raise _bad(f"kernel {kernel}: {node.tag} {name}={text!r} is no number of 64 bits")
     return value
+
+
+@functools.lru_cache(1024)
+def _integer(text: str) -> int | None:
+    try:
+        value = int(text, 0)
+    except ValueError:
+        return None
+    return value if 0 <= value < 1 << 64 else None
 
 
 # Writing.

@@ -300,7 +300,7 @@ KERNEL = "<project><platform><device><core>{}</core></device></platform></projec
         ("<project>", "is not XML"),
         (b"\xff\xfe<\0", "not UTF-8"),
         (KERNEL.format('<kernel name="k"><arg id="x"/></kernel>'), "is no number"),
-        (KERNEL.format(f'<kernel name="k"><arg id="{2**64}"/></kernel>'), "64 bits"),
+        (KERNEL.format(f'<kernel name="k"><arg id="{2**64}"/></kernel>'), "no number of 64 bits"),
         (KERNEL.format('<kernel name="k"><instance name="i"/></kernel>'), "k:i is not in IP_LAYO"),
         (" " * (xclbin.MAX_METADATA_BYTES + 1), "at most"),
         ("<a>" * 20000, "is not XML"),
