@@ -126,6 +126,18 @@ static void no_descriptors_left(int fd, int heap)
     close(prime.fd);
 }
 
+/* The memory of a job is cut off under it. */
+static void truncates(const char *node, const struct job *job)
+{
+    int fd = open_node(node);
+    struct buffer buffer = rocket_buffer(fd, JOB_BYTES);
+    memcpy(buffer.memory, job->image, JOB_BYTES);
+    CHECK(truncate(node, 0) == 0);
+    CHECK(rocket_start(fd, job, &buffer) == 0);
+    CHECK(rocket_wait(fd, &buffer, 20) == 0);
+    close(fd);
+}
+
 static void many_buffers(const char *node)
 {
     int fd = open_node(node);
@@ -151,6 +163,7 @@ int main(int argc, char **argv)
     struct rknpu_submit submit = {.flags = 1, .task_number = 1, .task_obj_addr = 0xdead};
     CHECK(fails(rknpu, RKNPU_SUBMIT, &submit) == EFAULT);
     many_buffers(argv[1]);
+    truncates(argv[1], &job);
     close(fd);
     fd = open_node(argv[1]);
     rocket_run(fd, &job);
