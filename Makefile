@@ -10,7 +10,7 @@ CYTHON := $(wildcard npukit/*.pyx npukit/*.pxd npukit/sim/*.pyx npukit/sim/*.pxd
 CWARN  := -std=gnu11 -O2 -ffp-contract=off -Wall -Wextra -Werror
 
 .PHONY: help build dev smoke test lint bench abi-kernels abi-snapshots \
-        selftest selftest-aarch64 sanitize clean
+        selftest selftest-aarch64 sanitize soak clean
 
 help:
 	@echo 'make smoke   build, then run the whole path on the first NPU found or a simulated one'
@@ -19,6 +19,7 @@ help:
 	@echo 'make bench   benchmarks, each beside its baseline'
 	@echo 'make abi-kernels   check the ABI against Debian kernels of both architectures'
 	@echo 'make abi-snapshots   make the stored ABI of each kernel version again and compare'
+	@echo 'make soak   a million manager events, a minute of DSP calls from 16 threads'
 	@echo 'make sanitize   the C self-test under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make selftest-aarch64   the C self-test, cross-compiled, under qemu-user'
 
@@ -82,6 +83,11 @@ selftest-aarch64: $(CSRC) $(CHDRS)
 	@mkdir -p build
 	aarch64-linux-gnu-gcc $(CWARN) -static -Icsrc $(CSRC) -pthread -lm -o build/selftest-aarch64
 	qemu-aarch64 build/selftest-aarch64
+
+# Long runs of what the tests do shortly.
+soak: dev
+	$(BIN)/python tests/manager/soak.py
+	$(BIN)/python tests/devices/hexagon_soak.py 60
 
 # The same under AddressSanitizer and UndefinedBehaviorSanitizer.
 sanitize: $(CSRC) $(CHDRS)

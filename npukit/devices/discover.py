@@ -78,7 +78,7 @@ def discover(kernel: Kernel | None = None, root: str | os.PathLike[str] = "/") -
         for entry in _entries(base / "sys/class" / sys_class)
         if (node := _drm_node(kernel, base, entry, folder)) is not None
     ]
-    found += _misc_nodes(kernel, base)
+    found += _misc_nodes(base)
     return sorted(found, key=lambda node: (not node.drivable, node.path))
 
 
@@ -117,18 +117,16 @@ def _sysfs_driver(entry: Path) -> str:
     return _SYSFS_DRIVERS.get(name, name)
 
 
-def _misc_nodes(kernel: Kernel, base: Path) -> list[Found]:
+def _misc_nodes(base: Path) -> list[Found]:
     found = []
     for entry in _entries(base / "sys/class/misc"):
         driver = "fastrpc" if entry.name.startswith("fastrpc-") else entry.name
         path = base / "dev" / entry.name
         if driver not in ("rknpu", "fastrpc") or not path.exists():
             continue
-        problem = ""
-        try:
-            kernel.close(kernel.open(str(path), os.O_RDWR | os.O_CLOEXEC))
-        except OSError as error:
-            problem = error.strerror or str(error)
+        # Not opened: that would take one of a DSP's few sessions from somebody who needs it.
+        usable = os.access(path, os.R_OK | os.W_OK)
+        problem = "" if usable else os.strerror(errno.EACCES)
         found.append(Found(driver, str(path), DESCRIPTIONS[driver], problem))
     return found
 
