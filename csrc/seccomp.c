@@ -65,16 +65,21 @@ static int result_of(long value)
 #define TRAP BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF)
 #define PASS BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
-int npukit_seccomp_trap(void)
+int npukit_seccomp_trap(int stat)
 {
+    /* No system call has the number that stands for none. */
+    uint32_t none = 0xffffffff;
     struct sock_filter code[] = {
         LOAD(arch),
         IF_EQUAL(NATIVE_ARCH, 1, 0),
         PASS,
         LOAD(nr),
-        IF_EQUAL(__NR_ioctl, 4, 0),
-        IF_EQUAL(__NR_mmap, 18, 0),
-        IF_EQUAL(__NR_ftruncate, 1, 0),
+        IF_EQUAL(__NR_ioctl, 7, 0),
+        IF_EQUAL(__NR_mmap, 21, 0),
+        IF_EQUAL(__NR_ftruncate, 4, 0),
+        IF_EQUAL(stat ? __NR_newfstatat : none, 3, 0),
+        IF_EQUAL(stat ? __NR_statx : none, 2, 0),
+        IF_EQUAL(stat ? __NR_fstat : none, 1, 0),
         PASS,
         TRAP,
         /* ioctl: the type byte of the request. */

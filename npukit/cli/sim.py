@@ -23,8 +23,17 @@ def sim() -> None:
 )
 @click.option("--strict", is_flag=True, help="Refuse, and say, what a driver would swallow.")
 @click.option("--report", is_flag=True, help="At the end, say what the program asked for.")
+@click.option(
+    "--char-nodes", is_flag=True, help="Have stat show nodes as character devices, as libdrm asks."
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def run(devices: tuple[str, ...], strict: bool, report: bool, command: tuple[str, ...]) -> None:
+def run(
+    devices: tuple[str, ...],
+    strict: bool,
+    report: bool,
+    char_nodes: bool,
+    command: tuple[str, ...],
+) -> None:
     """Run COMMAND on a machine with simulated NPUs.
 
     The exit status is that of COMMAND (128 + N for signal N), 125 when this machine forbids what it
@@ -34,6 +43,13 @@ def run(devices: tuple[str, ...], strict: bool, report: bool, command: tuple[str
     from npukit.sim.run import run as run_program
 
     try:
-        sys.exit(run_program(command, devices or DEFAULT_DEVICES, strict=strict, report=report))
+        status = run_program(
+            command,
+            devices or DEFAULT_DEVICES,
+            strict=strict,
+            report=report,
+            char_nodes=char_nodes,
+        )
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--device") from None
+    sys.exit(status)

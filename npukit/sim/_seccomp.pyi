@@ -20,14 +20,19 @@ MS_NODEV: int
 SYS_IOCTL: int
 SYS_MMAP: int
 SYS_FTRUNCATE: int
+SYS_FSTAT: int
+SYS_NEWFSTATAT: int
+SYS_STATX: int
+AT_EMPTY_PATH: int
 FIRST_TAG: int
 """No program comes upon a position this large."""
 
-def trap() -> int:
+def trap(stat: bool = False) -> int:
     """Trap NPU requests of this thread and of all that it starts; the listener's descriptor.
 
     Trapped are ioctl with the type byte of an NPU driver, mmap of a file that is shared or at
-    offsets from 4 GiB on, and ftruncate. Sets no_new_privs. OSError(EINVAL) before Linux 5.19.
+    offsets from 4 GiB on, and ftruncate; with ``stat`` also fstat, newfstatat and statx. Sets
+    no_new_privs. OSError(EINVAL) before Linux 5.19.
     """
 
 def unshare(flags: int) -> None: ...
@@ -120,6 +125,12 @@ class Call:
     def closes_on_exec(self, fd: int) -> bool: ...
     def give(self, fd: int, cloexec: bool = True) -> int:
         """The number that a copy of our ``fd`` has in the process; Errno(EMFILE)."""
+
+    def tell_stat(self, address: int, fd: int, mode: int, major: int, minor: int) -> None:
+        """Write the answer of a trapped stat: that of our ``fd``, but as a device of these numbers.
+
+        The layout is that of the call made. Errno(EFAULT).
+        """
 
     def mmap(self, fd: int, offset: int) -> None:
         """Answer an mmap by mapping our file ``fd`` at ``offset`` instead.

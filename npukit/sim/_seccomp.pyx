@@ -81,6 +81,32 @@ cdef extern from "<sys/syscall.h>" nogil:
         C_IOCTL "SYS_ioctl"
         C_MMAP "SYS_mmap"
         C_FTRUNCATE "SYS_ftruncate"
+        C_FSTAT "SYS_fstat"
+        C_NEWFSTATAT "SYS_newfstatat"
+        C_STATX "SYS_statx"
+
+cdef extern from "<sys/stat.h>" nogil:
+    struct c_stat "stat":
+        unsigned int st_mode
+        unsigned long st_rdev
+        long st_size
+        long st_blocks
+    struct c_statx "statx":
+        unsigned short stx_mode
+        unsigned int stx_rdev_major
+        unsigned int stx_rdev_minor
+        uint64_t stx_size
+        uint64_t stx_blocks
+    int c_fstat "fstat"(int fd, c_stat *status)
+    int c_call_statx "statx"(int fd, const char *path, int flags, unsigned int mask,
+                             c_statx *status)
+
+cdef extern from "<sys/sysmacros.h>" nogil:
+    unsigned long makedev(unsigned int major, unsigned int minor)
+
+cdef extern from "<fcntl.h>" nogil:
+    enum:
+        C_EMPTY_PATH "AT_EMPTY_PATH"
 
 CLONE_NEWNS = C_NEWNS
 CLONE_NEWUSER = C_NEWUSER
@@ -93,6 +119,10 @@ MS_NODEV = C_NODEV
 SYS_IOCTL = C_IOCTL
 SYS_MMAP = C_MMAP
 SYS_FTRUNCATE = C_FTRUNCATE
+SYS_FSTAT = C_FSTAT
+SYS_NEWFSTATAT = C_NEWFSTATAT
+SYS_STATX = C_STATX
+AT_EMPTY_PATH = C_EMPTY_PATH
 
 FIRST_TAG = 1 << 61
 cdef int64_t FIRST = FIRST_TAG
@@ -125,8 +155,8 @@ cdef int _checked(int result) except -1:
     return result
 
 
-def trap():
-    return _check(npukit_seccomp_trap())
+def trap(bint stat=False):
+    return _check(npukit_seccomp_trap(stat))
 
 
 def unshare(int flags):
@@ -352,6 +382,23 @@ cdef class Call:
         if number < 0:
             raise Errno(EINTR if number == -ENOENT else -number)
         return number
+
+    def tell_stat(self, address, int fd, mode, unsigned int major, unsigned int minor):
+        cdef c_stat status
+        cdef c_statx extended
+        if self.raw.nr != C_STATX:
+            _checked(c_fstat(fd, &status))
+            status.st_mode = mode
+            status.st_rdev = makedev(major, minor)
+            status.st_size = status.st_blocks = 0
+            self.copy_to_user(address, (<char *>&status)[:sizeof(status)])
+        else:
+            _checked(c_call_statx(fd, b"", C_EMPTY_PATH, <unsigned int>self.raw.args[3], &extended))
+            extended.stx_mode = mode
+            extended.stx_rdev_major = major
+            extended.stx_rdev_minor = minor
+            extended.stx_size = extended.stx_blocks = 0
+            self.copy_to_user(address, (<char *>&extended)[:sizeof(extended)])
 
     def mmap(self, int fd, uint64_t offset):
         cdef int number = self.give(fd), error

@@ -12,6 +12,7 @@ import errno
 import os
 import re
 import select
+import stat
 import sys
 import threading
 import time
@@ -30,6 +31,7 @@ from .dma_buf import DmaBufSim
 from .drm import DrmDeviceSim, DrmFileSim, GemObject
 from .fence import SyncFileSim
 from .kernel import SimKernel
+from .namespace import device_number
 from .rknpu import RknpuMiscFile
 
 SWEEP_SECONDS = 0.05
@@ -133,12 +135,22 @@ class Door(SimKernel):
     ``open_door`` gives it the nodes and the listener. Any thread may serve; ``tend`` is for one.
     """
 
-    def __init__(self, devices: Sequence[str], *, strict: bool = False, report: bool = False):
+    def __init__(
+        self,
+        devices: Sequence[str],
+        *,
+        strict: bool = False,
+        report: bool = False,
+        char_nodes: bool = False,
+    ) -> None:
         super().__init__(devices, strict=strict)
         self.report = Report() if report else None
+        self.char_nodes = char_nodes
+        """Whether stat is trapped as well."""
         self.listener: Listener | None = None
         self._inodes: dict[tuple[int, int], Inode] = {}
         self._watched: dict[int, Inode] = {}
+        self._nodes: dict[SimDevice, int] = {}
         self._next_tag = _seccomp.FIRST_TAG
         """Open files are numbered, by a position and a lock that no program comes upon."""
         self._held: list[Held] = []
@@ -155,6 +167,7 @@ class Door(SimKernel):
         self._poke_out, self._poke_in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         for device, fd in zip(self.devices, nodes, strict=True):
             self._watch(Inode(_key(fd), fd, device))
+            self._nodes[device] = fd
             if isinstance(device, DrmDeviceSim):
                 device.pages = NodePages(device.name, fd, self.poke)
                 device.offsets = None
@@ -208,7 +221,7 @@ class Door(SimKernel):
             try:
                 if file is None:
                     if call.nr != _seccomp.SYS_IOCTL:
-                        return self._map_or_truncate(call)
+                        return self._other(call)
                     file = self._look(call, call.fd)
                     if file is None:
                         return None
@@ -245,7 +258,10 @@ class Door(SimKernel):
             report.errors[where, name, code] += 1
             raise
 
-    def _map_or_truncate(self, call: Call) -> int | None:
+    def _other(self, call: Call) -> int | None:
+        """A call that is no ioctl."""
+        if call.nr in (_seccomp.SYS_FSTAT, _seccomp.SYS_NEWFSTATAT, _seccomp.SYS_STATX):
+            return self._stat(call)
         if call.nr == _seccomp.SYS_FTRUNCATE:
             found = call.identify(call.fd)
             # A device node has no length that one could set.
@@ -274,6 +290,32 @@ class Door(SimKernel):
                 problem = f"ptrace: {error.strerror}"
         self.say(f"a {type(file).__name__} cannot be mapped here ({problem})", once=True)
         return -errno.EACCES
+
+    def _stat(self, call: Call) -> int | None:
+        """Show a node as the character device that it stands for."""
+        fd, second, third, fourth, fifth, _ = call.args
+        path, address, flags = {
+            _seccomp.SYS_FSTAT: (0, second, _seccomp.AT_EMPTY_PATH),
+            _seccomp.SYS_NEWFSTATAT: (second, third, fourth),
+            _seccomp.SYS_STATX: (second, fifth, third),
+        }[call.nr]
+        name = _text(call, path) if path else ""
+        for device in self.devices:
+            if name in device.paths:
+                found = device, name
+                break
+        else:
+            if name or not flags & _seccomp.AT_EMPTY_PATH:
+                return None
+            known = call.identify(fd & 0x7FFFFFFF)
+            inode = self._inodes.get(known[0]) if known is not None else None
+            if inode is None or inode.device is None:
+                return None
+            found = inode.device, self._path(call, fd & 0x7FFFFFFF, inode.device)
+        device, name = found
+        node = self._nodes[device]
+        call.tell_stat(address, node, stat.S_IFCHR | 0o666, *device_number(device, name))
+        return 0
 
     def _hold(self, file: SimFile, area: Area) -> None:
         """A mapping comes to be, of whose end we only hear when we ask.
@@ -701,6 +743,16 @@ def mapped_ranges(pid: int, inodes: set[int]) -> dict[int, list[tuple[int, int]]
         # A process that was born meanwhile may have inherited what its parent has let go since.
         if descendants(pid) <= processes:
             return found
+
+
+def _text(call: Call, address: int) -> str:
+    """The start of a string in the program's memory: as much as the name of a node may have."""
+    text = b""
+    while len(text) < 256 and b"\0" not in text:
+        # What follows on the next page may not be there.
+        size = 64 - (address + len(text)) % 64
+        text += call.copy_from_user(address + len(text), size)
+    return text.partition(b"\0")[0].decode(errors="replace")
 
 
 def _key(fd: int) -> tuple[int, int]:

@@ -127,6 +127,12 @@ def _furnish_sys(devices: Sequence[SimDevice]) -> None:
             _describe(device, f"/sys/{OURS}/{device.name}.{number}")
 
 
+def device_number(device: SimDevice, path: str) -> tuple[int, int]:
+    """(major, minor) of a node."""
+    found = re.search(r"\d+$", path)
+    return device.major, int(found[0]) if found else 0
+
+
 def _describe(device: SimDevice, parent: str) -> None:
     driver = _SYSFS_DRIVERS.get(device.name, device.name)
     os.makedirs(f"/sys/{OURS}/drivers/{driver}", exist_ok=True)
@@ -137,14 +143,13 @@ def _describe(device: SimDevice, parent: str) -> None:
         name = os.path.relpath(path, "/dev")
         folder, _, base = name.rpartition("/")
         kind = _CLASSES.get(folder, "misc")
-        found = re.search(r"\d+$", base)
-        number = f"{device.major}:{found[0] if found else 0}"
+        major, minor = device_number(device, path)
+        number = f"{major}:{minor}"
         entry = f"{parent}/{kind}/{base}"
         os.makedirs(entry)
         os.symlink("../..", f"{entry}/device")
         os.symlink(f"/sys/class/{kind}", f"{entry}/subsystem")
         _write(f"{entry}/dev", number + "\n")
-        major, minor = number.split(":")
         _write(f"{entry}/uevent", f"MAJOR={major}\nMINOR={minor}\nDEVNAME={name}\n")
         os.makedirs(f"/sys/class/{kind}", exist_ok=True)
         target = os.path.relpath(entry, "/sys")

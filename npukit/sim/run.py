@@ -27,14 +27,17 @@ def run(
     *,
     strict: bool = False,
     report: bool = False,
+    char_nodes: bool = False,
 ) -> int:
     """Run ``command`` and serve it and all processes that it starts; its exit status.
 
     A status of 128 + N means signal N, as in a shell. Returns when the last of the processes has
-    ended. What strict mode refuses, and the report, go to standard error. ValueError when there is
-    no simulated device of such a name.
+    ended. ``char_nodes``: stat shows nodes as character devices, which takes some microseconds for
+    each stat of any file. What strict mode refuses, and the report, go to standard error.
+    ValueError when there is no simulated device of such a name.
     """
-    return run_behind(Door(devices, strict=strict, report=report), command)
+    door = Door(devices, strict=strict, report=report, char_nodes=char_nodes)
+    return run_behind(door, command)
 
 
 def run_behind(door: Door, command: Sequence[str]) -> int:
@@ -68,7 +71,7 @@ def _become(command: Sequence[str], door: Door, supervisor: socket.socket) -> No
         step = "/dev and /sys cannot be laid out"
         nodes = namespace.furnish(door.devices)
         step = "system calls cannot be trapped (seccomp user notification, Linux 5.19 or newer)"
-        listener = _seccomp.trap()
+        listener = _seccomp.trap(door.char_nodes)
         socket.send_fds(supervisor, [_OK], [*nodes, listener])
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""

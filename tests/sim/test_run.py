@@ -190,6 +190,23 @@ def test_sysfs() -> None:
     assert result.stderr == ""
 
 
+def test_character_devices() -> None:
+    """What stat shows of nodes, and of all else."""
+    show = "stat -c '%F %t:%T' /dev/dri/renderD129 /dev/null /proc/self/exe /etc"
+    fstat = f"import os; s = os.fstat(os.open('{ROCKET}', 2)); print(oct(s.st_mode), s.st_rdev)"
+    script = f'{show}; {sys.executable} -c "{fstat}"; test -c {CARD} && echo char'
+    result = door("sh", "-c", script, options=("--char-nodes",))
+    assert result.stdout.splitlines() == [
+        "character special file e2:81",
+        "character special file 1:3",
+        "symbolic link 0:0",
+        "directory 0:0",
+        f"0o20666 {os.makedev(261, 0)}",
+        "char",
+    ], result.stderr
+    assert door("stat", "-c", "%F", CARD).stdout == "regular file\n"
+
+
 def test_the_rest_of_dev() -> None:
     script = "echo x > /dev/null; head -c 3 /dev/zero | wc -c; ls -d /dev/shm /dev/pts /dev/dri/*"
     result = door("sh", "-c", script, options=("--device", "rknpu"))
