@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import ctypes
 import errno
 import functools
@@ -13,7 +12,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from npukit import _fast
@@ -191,14 +190,10 @@ class SimKernel:
         if not self._local.files:
             self._local.close()
 
-    @contextlib.contextmanager
-    def calling(self, caller: Caller) -> Iterator[None]:
-        """Hold the lock for a system call of ``caller``."""
-        with self.lock:
-            self.current = caller
-            self._reap()
-            self.current = caller
-            yield
+    def enter(self, caller: Caller) -> None:
+        """Begin a system call of ``caller``; the lock is held, and is the call's from now on."""
+        self._reap()
+        self.current = caller
 
     def open_node(self, path: str, flags: int) -> int:
         """Open a node for the caller; Errno."""
@@ -212,19 +207,22 @@ class SimKernel:
     # The Kernel protocol.
 
     def open(self, path: str, flags: int) -> int:
-        with self.calling(self._local):
+        with self.lock:
+            self.enter(self._local)
             try:
                 return self.open_node(path, flags)
             except Errno as error:
                 raise OSError(error.code, os.strerror(error.code), path) from None
 
     def close(self, fd: int) -> None:
-        with self.calling(self._local):
+        with self.lock:
+            self.enter(self._local)
             self.uninstall(fd)
             self._reap()
 
     def dup(self, fd: int) -> int:
-        with self.calling(self._local):
+        with self.lock:
+            self.enter(self._local)
             copy = os.dup(fd)
             file = self.file(fd)
             if file is not None:
@@ -232,7 +230,8 @@ class SimKernel:
             return copy
 
     def ioctl(self, fd: int, request: int, arg: Argument = None) -> tuple[int, int]:
-        with self.calling(self._local):
+        with self.lock:
+            self.enter(self._local)
             file = self.file(fd)
             if file is not None:
                 address, _keep = address_of(arg)
@@ -250,7 +249,8 @@ class SimKernel:
         prot: int = _fast.PROT_READ | _fast.PROT_WRITE,
         flags: int = _fast.MAP_SHARED,
     ) -> _fast.Mapping:
-        with self.calling(self._local):
+        with self.lock:
+            self.enter(self._local)
             file = self.file(fd)
             if file is not None:
                 try:
@@ -276,12 +276,14 @@ class SimKernel:
 
     def fstat(self, fd: int) -> os.stat_result:
         real = os.fstat(fd)
-        with self.calling(self._local):
+        with self.lock:
+            self.enter(self._local)
             file = self.file(fd)
             return real if file is None else as_seen(real, *file.stat_mode())
 
     def lseek(self, fd: int, offset: int, whence: int = os.SEEK_SET) -> int:
-        with self.calling(self._local):
+        with self.lock:
+            self.enter(self._local)
             file = self.file(fd)
             if file is not None:
                 try:

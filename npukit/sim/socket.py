@@ -603,14 +603,16 @@ class SocketServer:
     def _answer(self, sock: socket.socket, caller: RemoteCaller, message: list[Any]) -> None:
         name, *arguments = message
         if name == "unmapped":
-            with self.kernel.calling(caller):
+            with self.kernel.lock:
+                self.kernel.enter(caller)
                 for token in arguments:
                     caller.unmapped(token)
             return
         fds: list[int] = []
         held: list[SimFile] = []
         try:
-            with self.kernel.calling(caller):
+            with self.kernel.lock:
+                self.kernel.enter(caller)
                 try:
                     value = self._do(caller, name, arguments, fds, held)
                     # Sent with the lock held, so that the descriptors cannot be closed before.

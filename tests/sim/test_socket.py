@@ -329,7 +329,8 @@ def test_a_process_killed_while_it_waits(machine: tuple[SimKernel, Path]) -> Non
     peer.start(wait_in_a_call, there)
     assert peer.finish() == "going"
     peer.kill()
-    with kernel.calling(kernel.current):
+    with kernel.lock:
+        kernel.enter(kernel.current)
         assert not kernel.others
         fence.signal()
 
