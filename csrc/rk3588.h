@@ -7,7 +7,8 @@
  * rk3588_conv.c   CNA and CORE: features and weights through the CBUF, sums of products
  * rk3588_dpu.c    DPU and DPU_RDMA: registers, operands and memory
  * rk3588_stage.c  DPU: the arithmetic, from sums to elements in memory
- * rk3588_gemm.c   the arithmetic, by SIMD variant
+ * rk3588_ppu.c    PPU and PPU_RDMA: pooling
+ * rk3588_gemm.c   the arithmetic of convolutions, by SIMD variant
  *
  * All functions that return int return 0, or -1 with the fault filled in.
  */
@@ -279,6 +280,10 @@ int npu_conv_execute(struct npu *npu, const struct npu_space *space, struct npu_
 /* DPU and DPU_RDMA: one operation on elements in memory, as above. */
 int npu_flying_execute(struct npu *npu, const struct npu_space *space, struct npu_run *run,
                        uint32_t *status);
+
+/* PPU and PPU_RDMA: one pooling, as above. */
+int npu_pool_execute(struct npu *npu, const struct npu_space *space, struct npu_run *run,
+                     uint32_t *status);
 
 /* Calls work(argument, i, threads) for each i below `threads`, side by side, and waits for all. */
 void npu_parallel(int threads, void (*work)(void *argument, int index, int threads),

@@ -25,6 +25,7 @@
 #define ENABLE_CONV 0x0d /* CNA, CORE and DPU */
 #define ENABLE_CONV_RDMA 0x1d
 #define ENABLE_FLYING 0x18 /* DPU and DPU_RDMA */
+#define ENABLE_POOL 0x60   /* PPU and PPU_RDMA */
 #define POINTER_STATE 0x10031u /* EXECUTER, both CLEAR bits, POINTER: not configuration */
 #define DMA_READ_ERROR (1u << 12)
 #define DMA_WRITE_ERROR (1u << 13)
@@ -304,11 +305,11 @@ static int start(struct npu *npu, const struct npu_space *space, struct npu_run 
     int failed;
 
     if (task->enable != ENABLE_CONV && task->enable != ENABLE_CONV_RDMA &&
-        task->enable != ENABLE_FLYING)
+        task->enable != ENABLE_FLYING && task->enable != ENABLE_POOL)
         return npu_fail(&run->fault, NPU_UNSUPPORTED, NPU_REGISTER(NPU_OPERATION_ENABLE),
                         task->enable, NPU_NO_IOVA,
-                        "only 0xd (CNA, CORE and DPU), 0x1d (and DPU_RDMA) and 0x18 (DPU and "
-                        "DPU_RDMA) are modelled");
+                        "only 0xd (CNA, CORE and DPU), 0x1d (and DPU_RDMA), 0x18 (DPU and "
+                        "DPU_RDMA) and 0x60 (PPU and PPU_RDMA) are modelled");
     for (uint32_t block = NPU_CNA; block < NPU_BLOCKS; block++) {
         uint32_t offset = block << 12 | NPU_S_POINTER;
         if (!enables(task->enable, block))
@@ -323,6 +324,8 @@ static int start(struct npu *npu, const struct npu_space *space, struct npu_run 
     }
     if (task->enable == ENABLE_FLYING)
         failed = npu_flying_execute(npu, space, run, &status);
+    else if (task->enable == ENABLE_POOL)
+        failed = npu_pool_execute(npu, space, run, &status);
     else
         failed = npu_conv_execute(npu, space, run, enables(task->enable, NPU_DPU_RDMA), &status);
     if (failed)

@@ -5,7 +5,8 @@ What it executes now, by the blocks CNA, CORE, DPU and DPU_RDMA: direct convolut
 of int8 and fp16, depthwise convolution of int8, and the DPU's stages behind them: bias, scale and
 clamp (BS, BN), an operation with another tensor (EW), correction for weights' zero points (the
 window sum), conversion to int8, int16, int32, fp16 or fp32; and the same stages alone, on int8,
-int16, int32 or fp16 from memory (flying mode). Everything else that a stream may ask
+int16, int32 or fp16 from memory (flying mode). By PPU and PPU_RDMA: pooling of int8 and fp16,
+maximum, minimum and average. Everything else that a stream may ask
 for is refused with the register, the field and the value; nothing is ignored in silence but fields
 that only steer the speed. int8 sums are exact modulo 2^32, and what follows is exact as
 ``csrc/rk3588_stage.c`` says; fp16 products are summed in fp32, in any order, and rounded to nearest
@@ -83,7 +84,7 @@ class Completion:
     """How a run ended.
 
     ``raw_status``: bits of PC.INTERRUPT_RAW_STATUS that the last task raised (0x100 or 0x200 for a
-    finished DPU, by register group; also 0x1000 or 0x2000 for a failed read or write).
+    finished DPU, by register group, 0x400 or 0x800 for a finished PPU; also 0x1000 or 0x2000 for a failed read or write).
     ``tasks_done``: tasks completed. ``error``: None when the interrupt came.
     """
 

@@ -79,8 +79,11 @@ class Expected:
 class Registers:
     def __init__(self, words: Iterable[int]) -> None:
         self.values: dict[int, int] = dict.fromkeys(REGISTERS, 0)
+        self.enable = 0
         for word in words:
             target, value, offset = word >> 48, word >> 16 & 0xFFFFFFFF, word & 0xFFFF
+            if target == 0x0081:
+                self.enable = value
             if target & 1 and target not in (0x0041, 0x0081):
                 self.values[offset] = value
 
@@ -250,9 +253,75 @@ def _read_flying(get: Registers, memory: Memory, channels: int) -> npt.NDArray[A
     return values.astype(np.float64 if dtype.kind == "f" else np.int64)
 
 
+def _pooled(get: Registers, memory: Memory) -> Expected:
+    dtype = {0: np.dtype(np.int8), 2: np.dtype(np.float16)}[get("PPU.DATA_FORMAT.PROC_PRECISION")]
+    floats = dtype.kind == "f"
+    wide = np.float64 if floats else np.int64
+    height, width, channels = (
+        get(f"PPU.DATA_CUBE_IN_{name}.CUBE_IN_{name}") + 1
+        for name in ("HEIGHT", "WIDTH", "CHANNEL")
+    )
+    rows, columns = (
+        get(f"PPU.DATA_CUBE_OUT_{name}.CUBE_OUT_{name}") + 1 for name in ("HEIGHT", "WIDTH")
+    )
+    kernel = "PPU.POOLING_KERNEL_CFG.KERNEL_"
+    kh, kw = get(f"{kernel}HEIGHT") + 1, get(f"{kernel}WIDTH") + 1
+    sy, sx = get(f"{kernel}STRIDE_HEIGHT") + 1, get(f"{kernel}STRIDE_WIDTH") + 1
+    top, left = (get(f"PPU.POOLING_PADDING_CFG.PAD_{side}") for side in ("TOP", "LEFT"))
+    lanes = ATOM // dtype.itemsize
+    y, x, c = np.ogrid[:height, :width, :channels]
+    atoms = c // lanes * get("PPU_RDMA.RDMA_SRC_SURF_STRIDE.SRC_SURF_STRIDE") + x
+    atoms = atoms + y * get("PPU_RDMA.RDMA_SRC_LINE_STRIDE.SRC_LINE_STRIDE")
+    base = get("PPU_RDMA.RDMA_SRC_BASE_ADDR.SRC_BASE_ADDR")
+    source = memory.read(base + ATOM * atoms + c % lanes * dtype.itemsize, dtype).astype(wide)
+
+    bits = get("PPU.PADDING_VALUE_1_CFG.PAD_VALUE_0")
+    if floats:
+        pad = wide(np.array([bits & 0xFFFF], np.uint16).view(np.float16)[0])
+    else:
+        pad = wide((bits & 0xFF ^ 0x80) - 0x80)
+    padded = np.full((rows * sy + kh, columns * sx + kw, channels), pad, wide)
+    kept = source[: len(padded) - top, : padded.shape[1] - left]
+    padded[top : top + kept.shape[0], left : left + kept.shape[1]] = kept
+    windows = np.stack(
+        [
+            padded[dy : dy + rows * sy : sy, dx : dx + columns * sx : sx][:rows, :columns]
+            for dy in range(kh)
+            for dx in range(kw)
+        ]
+    )
+    method = get("PPU.OPERATION_MODE_CFG.POOLING_METHOD")
+    x_part, y_part = (
+        get(f"PPU.RECIP_KERNEL_{name}.RECIP_KERNEL_{name}") for name in ("WIDTH", "HEIGHT")
+    )
+    magnitudes = np.zeros(windows.shape[1:])
+    if method:
+        values = windows.max(axis=0) if method == 1 else windows.min(axis=0)
+    elif floats:
+        factor = np.array([x_part, y_part], np.uint16).view(np.float16).astype(wide).prod() / 2**32
+        values, magnitudes = windows.sum(axis=0) * factor, np.abs(windows).sum(axis=0) * factor
+    else:
+        values = saturate(shift_right(windows.sum(axis=0) * x_part * y_part, 32), 8)
+
+    y, x, c = np.ogrid[:rows, :columns, :channels]
+    atoms = c // lanes * get("PPU.DST_SURF_STRIDE.DST_SURF_STRIDE") + x
+    atoms = atoms + y * (columns + get("PPU.OPERATION_MODE_CFG.NOTCH_ADDR"))
+    base = ATOM * get("PPU.DST_BASE_ADDR.DST_BASE_ADDR")
+    return Expected(
+        values=values,
+        magnitudes=magnitudes,
+        addresses=base + ATOM * atoms + c % lanes * dtype.itemsize,
+        dtype=dtype,
+        terms=kh * kw + 4,
+        zeros=np.zeros(0, np.int64),
+    )
+
+
 def expect(words: Sequence[int], memory: Memory) -> Expected:
-    """What a stream of one convolution, or of the DPU in flying mode, has to leave in memory."""
+    """What a stream of one convolution, of the DPU alone or of the PPU has to leave in memory."""
     get = Registers(words)
+    if get.enable == 0x60:
+        return _pooled(get, memory)
     out_dtype = OUTPUTS[get("DPU.DATA_FORMAT.OUT_PRECISION")]
     height = get("DPU.DATA_CUBE_HEIGHT.HEIGHT") + 1
     width = get("DPU.DATA_CUBE_WIDTH.WIDTH") + 1

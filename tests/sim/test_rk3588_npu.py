@@ -481,7 +481,7 @@ def test_blocks_that_do_not_exist(enable: int) -> None:
     assert (fault.kind, fault.block, fault.register) == ("illegal", "PC", "OPERATION_ENABLE")
 
 
-@pytest.mark.parametrize("enable", [0x01, 0x04, 0x05, 0x08, 0x09, 0x60, 0x7D])
+@pytest.mark.parametrize("enable", [0x01, 0x04, 0x05, 0x08, 0x09, 0x20, 0x7D])
 def test_blocks_that_are_not_modelled(enable: int) -> None:
     fault = Rig().run(Conv().words(enable=enable)).error
     assert fault is not None

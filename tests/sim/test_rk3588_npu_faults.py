@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from sim.rk3588_streams import FILL, Conv, Flight, Rig, operands, word
+from sim.rk3588_streams import FILL, Conv, Flight, Pool, Rig, operands, word
 from support import SHARED
 
 from npukit.programs.rk3588.registers import (
@@ -20,6 +20,8 @@ from npukit.programs.rk3588.registers import (
     CORE,
     DPU,
     DPU_RDMA,
+    PPU,
+    PPU_RDMA,
     REGISTERS,
     Block,
     Field,
@@ -643,6 +645,8 @@ def _streams() -> list[list[int]]:
         Conv(weight_reuse=True, data_reuse=True).words(),
         fused(),
         Flight("int8", "int16", 3, 5, 40, 1, 2).words(),
+        Pool("average", "int8", 7, 6, 32, (3, 2), (2, 1), (1, 1, 1, 0), (4, 5)).words(),
+        Pool("max", "fp16", 7, 6, 24, (3, 2), (2, 1), (1, 1, 1, 0), (4, 5)).words(),
         Flight("fp16", "fp16", 2, 7, 24).words(DPU__BS_CFG__BS_RELU_BYPASS=0),
         replace(FUSED_CONV, kernels=48, written=48, depthwise=True, out_surface_pitch=21).words(),
     ]
@@ -706,7 +710,7 @@ def test_mutated_streams_give_a_fault_or_the_right_result(seed: int) -> None:
         if fresh:
             rig.npu.reset()
         tasks = int(rng.choice([1, 1, 1, 2, 3]))
-        result = rig.npu.run(0x1000, len(words), tasks, work_limit=1 << 22)
+        result = rig.npu.run(0x1000, len(words), tasks, int_mask=0, work_limit=1 << 22)
         rig.npu.unmap(0x1000)
         rig.memory.mappings.pop()
         assert result.tasks_done >= 0
@@ -724,7 +728,12 @@ def plain(words: list[int]) -> bool:
     """Whether the reference, which knows neither groups nor the CBUF, can tell the result."""
     pointers = {word for word in words if word & 0xFFF == 4 and word >> 48 & 1}
     reuse = any(word & 0xFFFF == CNA.CBUF_CON0.offset and word >> 28 & 3 for word in words)
-    known = {word(DPU.S_POINTER, 0xE), word(DPU_RDMA.RDMA_S_POINTER, 0xE)}
+    known = {
+        word(register, 0xE)
+        for block in (DPU, DPU_RDMA, PPU, PPU_RDMA)
+        for register in block.registers()
+        if register.offset & 0xFFF == 4
+    }
     return pointers <= known and not reuse
 
 

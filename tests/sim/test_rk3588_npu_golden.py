@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -39,21 +40,27 @@ CASES = [
 
 
 def _chains() -> list[Any]:
-    """The captured convolutions: runs of chained tasks, up to the first of another kind."""
+    """The captured convolutions: runs of chained tasks.
+
+    Those for several cores end with a pooling of one pixel, which other cores wait for.
+    """
     chains: list[Any] = []
     for capture in _load("hardware_conv_fp16.json")["captures"]:
         chain: dict[int, list[int]] = {}
         for task in capture["tasks"]:
             words = [int(word, 16) for word in task["regcmd"]]
             iova = int(task["regcmd_addr"], 16)
-            convolution = task["enable_mask"] == "0xd"
             follows = any(other[-4] >> 16 & 0xFFFFFFFF == iova for other in chain.values())
-            if chain and not (convolution and follows):
+            if chain and not follows:
                 chains.append(pytest.param(chain, id=f"{capture['file']}-{min(chain):x}"))
                 chain = {}
-            if convolution:
-                chain[iova] = words
+            chain[iova] = words
+        chains.append(pytest.param(chain, id=f"{capture['file']}-{min(chain):x}"))
     return chains
+
+
+def is_pool(words: list[int]) -> bool:
+    return words[-1] >> 16 & 0xFFFFFFFF == 0x60
 
 
 def relocated(words: list[int]) -> list[int]:
@@ -194,12 +201,16 @@ def merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return out
 
 
-@pytest.mark.parametrize("chain", _chains())
-def test_captured_convolutions(chain: dict[int, list[int]]) -> None:
-    """At their own addresses, along their own chain, weights reused where they say so."""
+def place_captured(rig: Rig, streams: list[list[int]]) -> None:
+    """Memory for all that captured streams touch, at their own addresses."""
     spans: dict[str, list[tuple[int, int]]] = {"features": [], "weights": [], "output": []}
-    for words in chain.values():
+    for words in streams:
         get = {word & 0xFFFF: word >> 16 & 0xFFFFFFFF for word in words}
+        if is_pool(words):
+            size = (get[0x6014] + 1) & 0x1FF0
+            spans["features"].append((get[0x701C], get[0x701C] + size))
+            spans["output"].append((get[0x6070], get[0x6070] + size))
+            continue
         height, width = get[0x1020] & 0x7FF, get[0x1020] >> 16
         conv = Conv(
             "fp16", "fp16", height, width, get[0x1024] & 0xFFFF, get[0x1038] & 0x3FFF,
@@ -210,7 +221,6 @@ def test_captured_convolutions(chain: dict[int, list[int]]) -> None:
         )  # fmt: skip
         for name, (start, size) in conv.spans().items():
             spans[name].append((start, start + size))
-    rig = Rig()
     rng = np.random.default_rng(10)
     for name, ranges in spans.items():
         for start, end in merged(ranges):
@@ -219,15 +229,66 @@ def test_captured_convolutions(chain: dict[int, list[int]]) -> None:
             else:
                 data = rng.standard_normal((end - start) // 2, np.float32)
                 rig.add(start, data.astype(np.float16))
+
+
+@pytest.mark.parametrize("chain", _chains())
+def test_captured_convolutions(chain: dict[int, list[int]]) -> None:
+    """At their own addresses, along their own chain, weights reused where they say so."""
+    rig = Rig()
+    place_captured(rig, list(chain.values()))
     for iova, words in chain.items():
         rig.load(words, iova)
-    first = min(chain)
-    completion = rig.npu.run(first, len(chain[first]), len(chain))
+    first, last = min(chain), chain[max(chain)]
+    mask = 0xC00 if is_pool(last) else 0x300
+    completion = rig.npu.run(first, len(chain[first]), len(chain), int_mask=mask)
     assert completion.error is None
     assert completion.tasks_done == len(chain)
     # CNA and CORE stay with group 0 as no driver has set them; DPU alternates.
-    assert completion.raw_status & 0x3F0 == (0x150 if len(chain) == 1 else 0x250)
+    if is_pool(last):
+        assert completion.raw_status == 0x400
+    else:
+        assert completion.raw_status & 0x3F0 == (0x150 if len(chain) == 1 else 0x250)
     rig.check(*chain.values())
+
+
+def _variants() -> list[Any]:
+    """Captures, each as groups of chains: for one core, for two and for three."""
+    groups: dict[str, dict[int, list[dict[int, list[int]]]]] = {}
+    for param in _chains():
+        (chain,) = param.values
+        name = str(param.id).rpartition("-")[0]
+        sync = max(words[-3] >> 32 & 0xFFFF for words in chain.values())
+        groups.setdefault(name, {}).setdefault(sync + 1, []).append(chain)
+    return [pytest.param(variants, id=name) for name, variants in groups.items()]
+
+
+@pytest.mark.parametrize("variants", _variants())
+def test_variants_for_several_cores_agree(variants: dict[int, list[dict[int, list[int]]]]) -> None:
+    """What two or three cores do at once, each its part, is what one does alone."""
+    assert {cores: len(chains) for cores, chains in variants.items()} == {1: 1, 2: 2, 3: 3}
+    results = []
+    for chains in variants.values():
+        rig = Rig(threads=1)
+        place_captured(rig, [words for chain in variants[1] for words in chain.values()])
+        waits = [words for chain in chains for words in chain.values() if is_pool(words)]
+        if waits:
+            place_captured(rig, waits)
+        for chain in chains:
+            for iova, words in chain.items():
+                rig.load(words, iova)
+        with ThreadPoolExecutor(len(chains)) as pool:
+            runs = [
+                pool.submit(
+                    Npu(core, rig.npu.space, threads=1).run,
+                    min(chain), len(chain[min(chain)]), len(chain),
+                    0xC00 if is_pool(chain[max(chain)]) else 0x300,
+                )
+                for core, chain in enumerate(chains)
+            ]  # fmt: skip
+        assert [run.result().error for run in runs] == [None] * len(chains)
+        results.append(np.concatenate([data for _, data in rig.outputs if len(data) > 32]))
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
 
 
 def test_a_captured_stream_reuses_weights() -> None:
