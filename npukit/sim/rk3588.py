@@ -84,7 +84,8 @@ class Completion:
     """How a run ended.
 
     ``raw_status``: bits of PC.INTERRUPT_RAW_STATUS that the last task raised (0x100 or 0x200 for a
-    finished DPU, by register group, 0x400 or 0x800 for a finished PPU; also 0x1000 or 0x2000 for a failed read or write).
+    finished DPU, by register group; 0x400 or 0x800 for a finished PPU; also 0x1000 or 0x2000 for a
+    failed read or write).
     ``tasks_done``: tasks completed. ``error``: None when the interrupt came.
     """
 
