@@ -231,10 +231,7 @@ class _Channel:
         return busy | min(len(self.queue), 7) << 20 | self.bd << 24
 
     def queue_task(self, value: int) -> None:
-        count = self.tile.dma.bd_count
         bd = value & (63 if self.tile.kind == MEM else 15)
-        if bd >= count:
-            raise ArrayError(f"{self.port}: no descriptor {bd}")
         if len(self.queue) == QUEUE_DEPTH:
             self.tile.array.settle()
         if len(self.queue) == QUEUE_DEPTH:
@@ -276,6 +273,8 @@ class _Channel:
 
     def _begin(self, bd: int) -> None:
         self.bd = bd
+        if not self.tile.dma.reaches(self.port.channel, bd):
+            raise ArrayError(f"{self.port}: descriptor {bd} is not for this channel")
         self.descriptor = self.tile.descriptor(bd)
         if not self.descriptor.valid:
             raise ArrayError(f"{self.port}: descriptor {bd} is not valid")

@@ -262,8 +262,8 @@ def test_a_stream_may_go_to_several_places() -> None:
         asm.connect(0, 1, "SOUTH0", "DMA2")
         for channel in (1, 2):
             bd = BufferDescriptor(1, LOCAL_MEMORY_WORD + channel)
-            asm.buffer_descriptor(0, 1, channel, bd)
-            asm.start(0, 1, S2MM, channel, channel)
+            asm.buffer_descriptor(0, 1, 24 * (channel % 2), bd)
+            asm.start(0, 1, S2MM, channel, 24 * (channel % 2))
         asm.buffer_descriptor(0, 0, 0, BufferDescriptor(1))
         asm.patch(0, 0, 0, 0)
         asm.start(0, 0, MM2S, 0, 0, token=True)
@@ -299,6 +299,7 @@ def test_a_missing_route_names_tile_and_channel() -> None:
         (lambda asm: asm.write(registers.address(1, 0, 0), 1), r"tile \(1,0\) is not in the"),
         (lambda asm: asm.write(registers.address(0, 6, 0), 1), r"tile \(0,6\) is not in the"),
         (lambda asm: asm.start(0, 0, MM2S, 0, 3), "descriptor 3 is not valid"),
+        (lambda asm: asm.write(0x1A0604, 24), "descriptor 24 is not for this channel"),
         (lambda asm: asm.ddr_patch(0x1D004, 2), "argument 2 is patched in"),
         (lambda asm: asm.wait(S2MM, 0), "S2MM channel 0, which has nothing to do"),
         (lambda asm: asm.wait(S2MM, 0, channel=9), "which the tile does not have"),

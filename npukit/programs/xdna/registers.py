@@ -55,6 +55,12 @@ class Dma:
     def lock(self, index: int) -> int:
         return self.lock_base + 0x10 * index
 
+    def reaches(self, channel: int, bd: int) -> bool:
+        """Whether a channel can run a descriptor. Of the memory tile's, the lower half belongs to
+        the even channels, the upper half to the odd ones."""
+        half = self.bd_count // 2
+        return 0 <= bd < self.bd_count and (self.channels == 2 or bd // half == channel % 2)
+
 
 DMAS: dict[str, Dma] = {
     SHIM: Dma(0x1D000, 16, 8, 2, (0x1D200, 0x1D210), (0x1D220, 0x1D228), "TASK_QUEUE", 0x14000, 16),

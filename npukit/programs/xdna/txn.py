@@ -511,8 +511,10 @@ class Assembler:
         ``token``: tell when done, for ``wait``."""
         kind = self._kind(row)
         dma = registers.DMAS[kind]
-        if direction not in (0, 1) or not 0 <= channel < dma.channels or not 0 <= bd < dma.bd_count:
-            raise _bad(f"a {kind} tile has no {direction} channel {channel} or descriptor {bd}")
+        if direction not in (0, 1) or not 0 <= channel < dma.channels:
+            raise _bad(f"a {kind} tile has no channel {channel} of direction {direction}")
+        if not dma.reaches(channel, bd):
+            raise _bad(f"channel {channel} of a {kind} tile cannot run descriptor {bd}")
         value = bd | _fit(repeat - 1, 8, "the repeat count less one") << 16
         self.write(
             registers.address(column, row, dma.queue(direction, channel)),

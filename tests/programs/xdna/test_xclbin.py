@@ -5,6 +5,8 @@ import shutil
 import struct
 import subprocess
 import tracemalloc
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -335,20 +337,56 @@ def test_entry_counts_are_checked(kind: str, count: int) -> None:
 
 @pytest.mark.skipif(shutil.which("xclbinutil") is None, reason="AMD's xclbinutil is not installed")
 @pytest.mark.parametrize("seed", range(20))
-def test_amds_tool_reads_what_we_build(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_amds_tool_reads_what_we_build(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
     kernels = [
         NpuKernel(f"K{i}", rng.bytes(int(rng.integers(1, 4000))), int(rng.integers(1, 6)),
                   dpu_kernel_id=0x901 + i)
         for i in range(int(rng.integers(1, 5)))
     ]  # fmt: skip
-    path = tmp_path_factory.mktemp("xclbin") / "t.xclbin"
-    path.write_bytes(build_npu(kernels, column_width=int(rng.integers(1, 5))))
-    answer = subprocess.run(
-        ["xclbinutil", "--info", "--input", str(path)], capture_output=True, text=True, check=True
-    ).stdout
+    path = tmp_path / "t.xclbin"
+    path.write_bytes(build_npu(kernels, column_width=int(rng.integers(1, 5)), start_columns=(0, 1)))
     file = Xclbin(path.read_bytes())
-    assert file.uuid.hex() in answer.replace("-", "")
-    for unit in file.compute_units:
-        assert unit.kernel.name in answer
-        assert unit.name.partition(":")[2] in answer
+
+    def tool(*arguments: str) -> str:
+        command = ["xclbinutil", "--force", "--input", str(path), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def dumped(section: str) -> Any:
+        target = tmp_path / f"{section}.json"
+        tool("--dump-section", f"{section}:JSON:{target}")
+        return json.loads(target.read_text())[section.lower()]
+
+    info = tool("--info")
+    assert file.uuid.hex() in info.replace("-", "")
+    memories = dumped("MEM_TOPOLOGY")["m_mem_data"]
+    assert [(m["m_tag"], int(m["m_sizeKB"], 0), int(m["m_base_address"], 0)) for m in memories] == [
+        (m.tag, m.size_kib, m.base) for m in file.memories
+    ]
+    ips = dumped("IP_LAYOUT")["m_ip_data"]
+    assert [(ip["m_name"], int(ip["m_kernel_id"], 0)) for ip in ips] == [
+        (ip.name, ip.kernel_id) for ip in file.ips
+    ]
+    assert {(ip["m_type"], ip["m_subtype"], ip["m_functional"]) for ip in ips} == {
+        ("IP_PS_KERNEL", "DPU", "DPU")
+    }
+    links = dumped("CONNECTIVITY")["m_connection"]
+    assert [
+        (int(c["arg_index"]), int(c["m_ip_layout_index"]), int(c["mem_data_index"])) for c in links
+    ] == [(c.argument, c.ip, c.memory) for c in file.connections]
+    partition, ours = dumped("AIE_PARTITION"), file.partition
+    assert ours is not None
+    assert int(partition["operations_per_cycle"]) == ours.ops_per_cycle
+    shape = partition["partition"]
+    assert (int(shape["column_width"]), [int(c) for c in shape["start_columns"]]) == (
+        ours.column_width,
+        list(ours.start_columns),
+    )
+    assert len(partition["PDIs"]) == len(ours.pdis)
+    for theirs, pdi in zip(partition["PDIs"], ours.pdis, strict=True):
+        assert theirs["uuid"].replace("-", "") == pdi.uuid.hex()
+        assert (tmp_path / theirs["file_name"]).read_bytes() == pdi.image
+        (group,) = theirs["cdo_groups"]
+        assert [int(i, 0) for i in group["dpu_kernel_ids"]] == list(
+            pdi.cdo_groups[0].dpu_kernel_ids
+        )
