@@ -19,7 +19,7 @@ int main(int argc, char **argv)
         return 1;
     pid_t pid = fork();
     if (pid == 0) {
-        int listener = npukit_seccomp_trap(0);
+        int listener = npukit_seccomp_trap(0, 0);
         if (listener < 0 || write(listener_number[1], &listener, sizeof(listener)) < 0)
             _exit(125);
         if (read(taken[0], argv[0], 1) != 1)

@@ -27,8 +27,10 @@
 
 #if defined(__x86_64__)
 #define NATIVE_ARCH AUDIT_ARCH_X86_64
+#define OLD_OPEN __NR_open
 #elif defined(__aarch64__)
 #define NATIVE_ARCH AUDIT_ARCH_AARCH64
+#define OLD_OPEN __NR_openat
 #else
 #error "seccomp.c knows x86-64 and AArch64"
 #endif
@@ -65,7 +67,7 @@ static int result_of(long value)
 #define TRAP BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF)
 #define PASS BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
-int npukit_seccomp_trap(int stat)
+int npukit_seccomp_trap(int stat, int open)
 {
     /* No system call has the number that stands for none. */
     uint32_t none = 0xffffffff;
@@ -74,9 +76,11 @@ int npukit_seccomp_trap(int stat)
         IF_EQUAL(NATIVE_ARCH, 1, 0),
         PASS,
         LOAD(nr),
-        IF_EQUAL(__NR_ioctl, 7, 0),
-        IF_EQUAL(__NR_mmap, 21, 0),
-        IF_EQUAL(__NR_ftruncate, 4, 0),
+        IF_EQUAL(__NR_ioctl, 9, 0),
+        IF_EQUAL(__NR_mmap, 23, 0),
+        IF_EQUAL(__NR_ftruncate, 6, 0),
+        IF_EQUAL(open ? __NR_openat : none, 5, 0),
+        IF_EQUAL(open ? OLD_OPEN : none, 4, 0),
         IF_EQUAL(stat ? __NR_newfstatat : none, 3, 0),
         IF_EQUAL(stat ? __NR_statx : none, 2, 0),
         IF_EQUAL(stat ? __NR_fstat : none, 1, 0),

@@ -25,8 +25,9 @@ struct npukit_identity {
 
 /* Trap the NPU requests of this thread and of all that it starts; the listener's descriptor.
  * Trapped are: ioctl with a type byte of an NPU driver; mmap of a file, shared or where a node has
- * its buffers (offsets from 4 GiB); ftruncate; with `stat` also fstat, newfstatat and statx. */
-int npukit_seccomp_trap(int stat);
+ * its buffers (offsets from 4 GiB); ftruncate; with `stat` also fstat, newfstatat and statx; with
+ * `open` also open and openat. */
+int npukit_seccomp_trap(int stat, int open);
 
 /* Let a sleeper be woken on the core of the waker; does nothing before Linux 6.6. */
 void npukit_seccomp_sync_wake_up(int listener);

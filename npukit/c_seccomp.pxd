@@ -15,7 +15,7 @@ cdef extern from "seccomp.h" nogil:
         uint64_t ino
         int64_t pos
 
-    int npukit_seccomp_trap(int stat)
+    int npukit_seccomp_trap(int stat, int open)
     void npukit_seccomp_sync_wake_up(int listener)
     int npukit_seccomp_receive(int listener, npukit_call *call)
     int npukit_seccomp_over(int listener)

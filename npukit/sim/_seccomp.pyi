@@ -23,16 +23,17 @@ SYS_FTRUNCATE: int
 SYS_FSTAT: int
 SYS_NEWFSTATAT: int
 SYS_STATX: int
+SYS_OPENAT: int
 AT_EMPTY_PATH: int
 FIRST_TAG: int
 """No program comes upon a position this large."""
 
-def trap(stat: bool = False) -> int:
+def trap(stat: bool = False, opening: bool = False) -> int:
     """Trap NPU requests of this thread and of all that it starts; the listener's descriptor.
 
     Trapped are ioctl with the type byte of an NPU driver, mmap of a file that is shared or at
-    offsets from 4 GiB on, and ftruncate; with ``stat`` also fstat, newfstatat and statx. Sets
-    no_new_privs. OSError(EINVAL) before Linux 5.19.
+    offsets from 4 GiB on, and ftruncate; with ``stat`` also fstat, newfstatat and statx; with
+    ``opening`` also open and openat. Sets no_new_privs. OSError(EINVAL) before Linux 5.19.
     """
 
 def unshare(flags: int) -> None: ...

@@ -84,6 +84,7 @@ cdef extern from "<sys/syscall.h>" nogil:
         C_FSTAT "SYS_fstat"
         C_NEWFSTATAT "SYS_newfstatat"
         C_STATX "SYS_statx"
+        C_OPENAT "SYS_openat"
 
 cdef extern from "<sys/stat.h>" nogil:
     struct c_stat "stat":
@@ -122,6 +123,7 @@ SYS_FTRUNCATE = C_FTRUNCATE
 SYS_FSTAT = C_FSTAT
 SYS_NEWFSTATAT = C_NEWFSTATAT
 SYS_STATX = C_STATX
+SYS_OPENAT = C_OPENAT
 AT_EMPTY_PATH = C_EMPTY_PATH
 
 FIRST_TAG = 1 << 61
@@ -155,8 +157,8 @@ cdef int _checked(int result) except -1:
     return result
 
 
-def trap(bint stat=False):
-    return _check(npukit_seccomp_trap(stat))
+def trap(bint stat=False, bint opening=False):
+    return _check(npukit_seccomp_trap(stat, opening))
 
 
 def unshare(int flags):

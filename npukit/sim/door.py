@@ -34,6 +34,9 @@ from .kernel import SimKernel
 from .namespace import device_number
 from .rknpu import RknpuMiscFile
 
+_OPENS_FAIL = ("fastrpc", "habanalabs", "ivpu")
+"""Names of devices of which an open itself can fail, by their start."""
+
 SWEEP_SECONDS = 0.05
 """How long freed pages may stay before it is asked who still maps them."""
 
@@ -147,6 +150,8 @@ class Door(SimKernel):
         self.report = Report() if report else None
         self.char_nodes = char_nodes
         """Whether stat is trapped as well."""
+        self.opens_fail = any(device.name.startswith(_OPENS_FAIL) for device in self.devices)
+        """Whether open is trapped as well."""
         self.listener: Listener | None = None
         self._inodes: dict[tuple[int, int], Inode] = {}
         self._watched: dict[int, Inode] = {}
@@ -262,6 +267,8 @@ class Door(SimKernel):
         """A call that is no ioctl."""
         if call.nr in (_seccomp.SYS_FSTAT, _seccomp.SYS_NEWFSTATAT, _seccomp.SYS_STATX):
             return self._stat(call)
+        if call.nr not in (_seccomp.SYS_MMAP, _seccomp.SYS_FTRUNCATE):
+            return self._open(call)
         if call.nr == _seccomp.SYS_FTRUNCATE:
             found = call.identify(call.fd)
             # A device node has no length that one could set.
@@ -290,6 +297,26 @@ class Door(SimKernel):
                 problem = f"ptrace: {error.strerror}"
         self.say(f"a {type(file).__name__} cannot be mapped here ({problem})", once=True)
         return -errno.EACCES
+
+    def _open(self, call: Call) -> int | None:
+        """Open a node by its full path as its driver does, errors included."""
+        # openat has a folder before what open has.
+        path, flags = call.args[call.nr == _seccomp.SYS_OPENAT :][:2]
+        name = _text(call, path)
+        for device in self.devices:
+            if name in device.paths and not flags & os.O_PATH:
+                inode = self._inodes[_key(self._nodes[device])]
+                self._sweep_inode(inode)
+                file, stand_in = device.open(call, name, flags)
+                os.close(stand_in)
+                access = flags & (os.O_ACCMODE | os.O_NONBLOCK | os.O_APPEND)
+                fd = os.open(f"/proc/self/fd/{inode.fd}", access | os.O_CLOEXEC)
+                try:
+                    self._tag(inode, fd, file)
+                    return call.give(fd, bool(flags & os.O_CLOEXEC))
+                finally:
+                    os.close(fd)
+        return None
 
     def _stat(self, call: Call) -> int | None:
         """Show a node as the character device that it stands for."""
@@ -360,11 +387,10 @@ class Door(SimKernel):
             if isinstance(device, DrmDeviceSim) and os.fstat(inode.fd).st_size < PAGES_END:
                 # Opened with O_TRUNC, which means nothing to a device node.
                 os.ftruncate(inode.fd, PAGES_END)
+            # What is closed already is no longer in the way.
+            self._sweep_inode(inode)
             file, stand_in = device.open(call, self._path(call, fd, device), os.O_RDWR)
             os.close(stand_in)
-            if hasattr(file, "pid"):
-                # The caller is a thread, which may end before the process does.
-                file.pid = _seccomp.process_of(call.pid)
             self._tag(inode, copy, file)
             return file
         finally:
@@ -381,6 +407,10 @@ class Door(SimKernel):
 
     def _tag(self, inode: Inode, fd: int, file: SimFile) -> None:
         """Number the open file behind ``fd``, so that it is known again and its end is noticed."""
+        if hasattr(file, "pid"):
+            # The caller is a thread, which may end before the process does.
+            with contextlib.suppress(ProcessLookupError):
+                file.pid = _seccomp.process_of(self.current.pid)
         tag = self._next_tag
         self._next_tag += 1
         _seccomp.lock_file(fd, tag)

@@ -71,7 +71,7 @@ def _become(command: Sequence[str], door: Door, supervisor: socket.socket) -> No
         step = "/dev and /sys cannot be laid out"
         nodes = namespace.furnish(door.devices)
         step = "system calls cannot be trapped (seccomp user notification, Linux 5.19 or newer)"
-        listener = _seccomp.trap(door.char_nodes)
+        listener = _seccomp.trap(door.char_nodes, door.opens_fail)
         socket.send_fds(supervisor, [_OK], [*nodes, listener])
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """``npukit sim run`` with programs that know nothing of npukit."""
 
+import errno
 import os
 import re
 import shutil
@@ -171,6 +172,22 @@ with npukit.open(sys.argv[1]) as device, device.alloc(1 << 16) as buffer:
 def test_memory_of_other_devices(name: str, path: str) -> None:
     result = door(sys.executable, "-c", MEMORY, path, options=("--device", name))
     assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
+
+
+def test_an_open_that_fails() -> None:
+    """A DSP has 12 sessions; a 13th open is refused, until one is closed."""
+    script = (
+        "import os\n"
+        "fds = [os.open('/dev/fastrpc-cdsp', os.O_RDWR) for _ in range(12)]\n"
+        "for _ in range(2):\n"
+        "    try: os.open('/dev/fastrpc-cdsp', os.O_RDWR)\n"
+        "    except OSError as error: print(error.errno)\n"
+        "    os.close(fds.pop())\n"
+        "    fds.append(os.open('/dev/fastrpc-cdsp', os.O_RDWR))\n"
+        "print(os.get_inheritable(fds[0]))"
+    )
+    result = door(sys.executable, "-c", script, options=("--device", "fastrpc-cdsp"))
+    assert result.stdout.split() == [str(errno.EBUSY), str(errno.EBUSY), "False"], result.stderr
 
 
 def test_devices_are_found() -> None:
