@@ -504,6 +504,8 @@ class XdnaFile(DrmFileSim):
             raise Errno(errno.EINVAL)
         buffers = [self.look_up(handle) for handle in handles]
         context = self._context(arg.hwctx)
+        if self.kernel.strict:
+            self.device.check_strictly(self, command)
         held = [command, *buffers]
         for bo in held:
             bo.get()
@@ -806,6 +808,28 @@ class XdnaSim(DrmDeviceSim):
         except ProgramError as error:
             raise _FirmwareError(str(error.strerror)) from None
         return context.array(unit), stream, arguments
+
+    def check_strictly(self, file: XdnaFile, command: XdnaGem) -> None:
+        """Complain to the caller of a packet that would complete without doing anything."""
+        try:
+            packet = ert.decode(command.bytes().tobytes())
+        except ProgramError as error:
+            self.kernel.complain(f"amdxdna: the driver will not start this: {error.strerror}")
+            return
+        if packet.opcode == PacketOpcode.CMD_CHAIN:
+            return
+        if packet.opcode == PacketOpcode.START_CU and len(packet.body) >= 20:
+            _, address, words = struct.unpack_from("<QQI", packet.body)
+            size = 4 * words
+        else:
+            address, size = (packet.operands.get(name, 0) for name in ("instructions", "size"))
+        try:
+            file.heap_view(address, size)
+        except Errno:
+            self.kernel.complain(
+                f"amdxdna: {size} bytes of instructions at {address:#x} are not in the heap: the "
+                "command would complete and do nothing"
+            )
 
     def _time_out(self, job: Job, stuck: Stuck) -> None:
         """No answer comes: the driver's timer resets the context."""

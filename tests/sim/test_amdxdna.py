@@ -18,6 +18,7 @@ from support import no_leak
 from npukit import _fast
 from npukit.abi import amdxdna as abi
 from npukit.abi import drm
+from npukit.ioctl import ProgramError
 from npukit.programs.xdna import designs, ert
 from npukit.programs.xdna.ert import State
 from npukit.programs.xdna.txn import Assembler
@@ -635,14 +636,13 @@ def test_phoenix_has_no_preemption() -> None:
 
 
 def test_unmapping_or_closing_under_a_command_is_noticed(ready: Ready) -> None:
-    ready.client.node.kernel.devices[0].tdr_timeout_ms = 200  # type: ignore[attr-defined]
+    ready.client.node.kernel.devices[0].tdr_timeout_ms = 60_000  # type: ignore[attr-defined]
     ready.submit(hanging(ready))
     ready.client.node.ok(drm.DRM_IOCTL_GEM_CLOSE, handle=ready.source)
     ready.client.node.kernel.munmap(ready.client.maps.pop(ready.target))
     log = ready.client.node.kernel.log
     assert any("is closed while a command uses" in text for text in log)
     assert any("are unmapped while a command uses them" in text for text in log)
-    ready.client.wait(ready.syncobj, 0)
 
 
 def test_ending_a_context_aborts_what_is_left(ready: Ready) -> None:
@@ -746,3 +746,23 @@ def test_results_of_two_contexts_do_not_mix(client: Client) -> None:
     assert first.result() == bytes(range(256))
     assert second.result() == b"\x55" * 128 + bytes(128)
     assert np.count_nonzero(np.frombuffer(second.result(), np.uint8)) == 128
+
+
+def test_strict_mode_tells_the_caller_what_the_driver_would_hide() -> None:
+    with no_leak(), Raw(SimKernel(["amdxdna"], strict=True), NODE) as node:
+        client = Client(node)
+        ready = Ready(client)
+        ready.submit()
+        assert client.wait(ready.syncobj, 0) == 0
+        with pytest.raises(ProgramError, match="would complete and do nothing"):
+            ready.submit(ready.packet(instr=ready.source_at))
+        client.put(ready.command, 0, bytes(4096))
+        with pytest.raises(ProgramError, match="will not start this"):
+            ready.submit()
+        # A hang is not waited for.
+        hung = hanging(ready)
+        ready.submit(hung)
+        assert client.wait(ready.syncobj, 1) == 0
+        assert ready.state(hung) is State.TIMEOUT
+        client.close()
+        del ready
