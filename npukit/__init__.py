@@ -50,17 +50,25 @@ def open(  # noqa: A001
 ) -> Device:
     """Open an NPU.
 
-    ``path`` is a node ("/dev/accel/accel0"), a simulated device ("sim:rknpu", "sim:rocket"; with
-    ``strict`` it raises what the real driver would hide), or None for the first real NPU that
-    npukit can drive. A simulated one is never chosen unasked: NoDevice says how to name it.
+    ``path`` is a node ("/dev/accel/accel0"), a simulated device ("sim:rknpu"; with ``strict`` it
+    raises what the real driver would hide), one of another process's simulated machine
+    ("sim:rknpu@/path/of/its/socket"), or None for the first real NPU that npukit can drive. A
+    simulated one is never chosen unasked: NoDevice says how to name it.
     """
     from npukit.devices import discover as find
     from npukit.ioctl import NoDevice
 
     if path is not None and path.startswith("sim:"):
+        name, _, socket = path.removeprefix("sim:").partition("@")
+        if socket:
+            from npukit.sim.socket import SocketKernel
+
+            if strict:
+                raise ValueError("the server of a simulated machine decides whether it is strict")
+            kernel = SocketKernel(socket)
+            return _open(kernel.path(name), kernel)
         from npukit.sim import SimKernel
 
-        name = path.removeprefix("sim:")
         kernel = SimKernel([name], strict=strict)
         return _open(kernel.path(name), kernel)
     if strict:

@@ -49,6 +49,10 @@ class Ioctl(int):
         self.restart = restart
         return self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = {"returns": self.returns, "restart": self.restart}
+        return _make, (self.name, int(self), self.struct, options)
+
     @property
     def direction(self) -> int:
         """Bits of IOC_READ and IOC_WRITE."""
@@ -100,3 +104,7 @@ class Ioctl(int):
         if self.returns == "value":
             return value
         return arg if self.struct is not None else None
+
+
+def _make(name: str, number: int, struct: Any, options: dict[str, Any]) -> Ioctl:
+    return Ioctl(name, number, struct, **options)

@@ -3,5 +3,6 @@
 
 from .core import KernelOops
 from .kernel import DEVICES, SimKernel
+from .socket import SocketKernel, serve
 
-__all__ = ["DEVICES", "KernelOops", "SimKernel"]
+__all__ = ["DEVICES", "KernelOops", "SimKernel", "SocketKernel", "serve"]

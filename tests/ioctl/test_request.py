@@ -200,6 +200,16 @@ def test_linux_kernel_has_every_call() -> None:
         kernel.close(copy)
 
 
+def test_requests_survive_pickling() -> None:
+    copy = pickle.loads(pickle.dumps(DRM_IOCTL_VERSION))
+    assert (copy, copy.name, copy.struct, copy.restart) == (
+        DRM_IOCTL_VERSION,
+        "DRM_IOCTL_VERSION",
+        DRM_IOCTL_VERSION.struct,
+        True,
+    )
+
+
 def test_errors_survive_pickling() -> None:
     error = WaitTimeout(errno.ETIMEDOUT, path="/dev/x", request="R", argument="a", hint="h")
     copy = pickle.loads(pickle.dumps(error))
