@@ -178,17 +178,16 @@ static inline int64_t npu_precision_bytes(enum npu_precision precision)
     return precision == NPU_INT8 ? 1 : precision == NPU_INT32 || precision == NPU_FP32 ? 4 : 2;
 }
 
-/* value / 2^shift, shift at most 63: to nearest, ties to even or away from zero. */
+/* value / 2^shift, value within 62 bits, shift at most 63: to nearest, ties to even or away from zero. */
 static inline int64_t npu_shift_right(int64_t value, int shift, int away)
 {
-    int64_t floor, rest, half;
+    int64_t half;
 
     if (!shift)
         return value;
-    floor = value >> shift;
-    rest = value & (int64_t)((UINT64_C(1) << shift) - 1);
     half = INT64_C(1) << (shift - 1);
-    return floor + (rest > half || (rest == half && (away ? value >= 0 : floor & 1)));
+    /* A little less than a half for what has to go down at a tie. */
+    return (value + half - (away ? value < 0 : !(value >> shift & 1))) >> shift;
 }
 
 /* A number inside the DPU: int32 when it computes in integers, else fp32. */
@@ -208,6 +207,11 @@ struct npu_stage {
     int relu, relux;
     union npu_value limit;
 };
+
+static inline int npu_stage_idle(const struct npu_stage *stage)
+{
+    return !stage->add && !stage->factor && !stage->relu;
+}
 
 enum npu_algorithm { NPU_EW_NONE, NPU_EW_MAX, NPU_EW_MIN, NPU_EW_ADD, NPU_EW_MINUS, NPU_EW_MUL };
 

@@ -608,8 +608,8 @@ int npu_dpu_decode(const struct npu *npu, struct npu_output *out, int rdma, stru
     if (rdma && !npu_get(npu, DPU_RDMA_ERDMA_DISABLE) && !out->ew.cubes)
         return inconsistent(fault, npu, DPU_RDMA_ERDMA_DISABLE,
                             "has to be 1 when EW takes no operands of elements");
-    out->plain = !out->bs.add && !out->bs.factor && !out->bs.relu && !out->bn.add &&
-                 !out->bn.factor && !out->bn.relu && out->ew.algorithm == NPU_EW_NONE &&
+    out->plain = npu_stage_idle(&out->bs) && npu_stage_idle(&out->bn) &&
+                 out->ew.algorithm == NPU_EW_NONE &&
                  (out->fp16 || (out->precision == NPU_INT32 && out->scale == 1 && !out->shift &&
                                 !out->offset));
     return 0;

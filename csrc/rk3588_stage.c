@@ -227,16 +227,23 @@ static void convert_integers(const struct npu_output *out, const int64_t *values
 {
     const int64_t bytes = npu_precision_bytes(out->precision);
     const int64_t highest = (INT64_C(1) << (8 * bytes - 1)) - 1;
+    const int64_t scale = out->scale, offset = out->offset;
+    const int shift = out->shift, away = out->round_away;
+    int32_t wide[NPU_STORE_CHANNELS];
+    int16_t medium[NPU_STORE_CHANNELS];
 
-    for (int k = 0; k < count; k++) {
-        const int64_t scaled = npu_shift_right(values[k] * out->scale, out->shift, out->round_away);
-        const int64_t value = saturate(scaled + out->offset, -highest - 1, highest);
-        const int8_t narrow = (int8_t)value;
-        const int16_t medium = (int16_t)value;
-        const int32_t wide = (int32_t)value;
-        memcpy(dst + k * bytes, bytes == 1 ? (const void *)&narrow
-                                : bytes == 2 ? (const void *)&medium : (const void *)&wide,
-               (size_t)bytes);
+    for (int k = 0; k < count; k++)
+        wide[k] = (int32_t)saturate(npu_shift_right(values[k] * scale, shift, away) + offset,
+                                    -highest - 1, highest);
+    if (bytes == 1) {
+        for (int k = 0; k < count; k++)
+            dst[k] = (uint8_t)wide[k];
+    } else if (bytes == 2) {
+        for (int k = 0; k < count; k++)
+            medium[k] = (int16_t)wide[k];
+        memcpy(dst, medium, 2 * (size_t)count);
+    } else {
+        memcpy(dst, wide, 4 * (size_t)count);
     }
 }
 
@@ -286,8 +293,10 @@ static void process(const struct npu_space *space, const struct npu_output *out,
             memcpy(&sum, sums + 4 * k, 4);
             integers[k] = sum;
         }
-        integer_stage(&out->bs, first, integers, count);
-        integer_stage(&out->bn, first, integers, count);
+        if (!npu_stage_idle(&out->bs))
+            integer_stage(&out->bs, first, integers, count);
+        if (!npu_stage_idle(&out->bn))
+            integer_stage(&out->bn, first, integers, count);
         if (operands)
             integer_elementwise(ew, operands, integers, count);
         convert_integers(out, integers, dst, count);
