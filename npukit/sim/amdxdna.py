@@ -113,6 +113,10 @@ class XdnaGem(GemObject):
             self._user_address = self.device.find_mapping(self)
         return self._user_address
 
+    def forget(self) -> None:
+        """Ask anew where it is mapped."""
+        self._user_address = INVALID
+
     @property
     def dma_address(self) -> int:
         return self.user_address if self.device.pasid else self.iova
@@ -291,6 +295,10 @@ class XdnaFile(DrmFileSim):
 
     def mmap(self, caller: Caller, length: int, offset: int, prot: int, flags: int) -> Area:
         area = super().mmap(caller, length, offset, prot, flags)
+        if self.pid != os.getpid():
+            # Another process does not tell what it unmaps: addresses may be used anew.
+            for known in self.gems:
+                known.forget()
         gem = self.device.by_offset[offset]
         assert isinstance(gem, XdnaGem)
         gem.mapped()
