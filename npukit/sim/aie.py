@@ -32,6 +32,9 @@ ROWS, MEMTILE_ROWS = 6, 1
 MEMORY_BYTES = {SHIM: 0, MEM: 512 << 10, CORE: 64 << 10}
 FIFO_WORDS = 1 << 14
 QUEUE_DEPTH = 4
+MAX_STEPS = 1 << 17
+"""How often descriptors may be run, whole or in part, before all must wait again: what goes on for
+longer is taken to go in circles, as hardware would for ever. Tasks that end need fewer."""
 STATUS_RUNNING = 1 << 19
 
 
@@ -245,6 +248,7 @@ class _Channel:
         progress = False
         while self._once():
             progress = True
+            self.tile.array.count()
         if self.task is None and not self.queue:
             self.tile.array.busy.pop(self.port, None)
         return progress
@@ -440,12 +444,16 @@ class _Core:
             return True
         want = self._want
         if isinstance(want, Receive):
+            if want.size <= 0:
+                self.array.count()
             fifo = self.array.fifos[Port(self.column, self.row, S2MM, want.channel)]
             if fifo.words * 4 < want.size:
                 return False
             self._advance(fifo.pop(want.size // 4).tobytes() if want.size else b"")
             return True
         words = np.frombuffer(want.data, np.uint32)
+        if len(words) == 0:
+            self.array.count()
         sinks = self.array.sinks(Port(self.column, self.row, MM2S, want.channel))
         room = min(FIFO_WORDS - self.array.fifos[sink].words for sink in sinks)
         part = words[self._sent : self._sent + max(room, 0)]
@@ -475,6 +483,8 @@ class Array:
         """Those found so far; a switch write forgets them."""
         self.busy: dict[Port, _Channel] = {}
         self.tokens: collections.Counter[Port] = collections.Counter()
+        self._steps = 0
+        self.max_steps = MAX_STEPS
         self.cores = [
             _Core(self, column, row, program)
             for (column, row), program in (design.cores if design else {}).items()
@@ -492,8 +502,16 @@ class Array:
             found = self.tiles[column, row] = _Tile(self, column, row)
         return found
 
+    def count(self) -> None:
+        """Something happened. ArrayError when that never ends."""
+        self._steps += 1
+        if self._steps > self.max_steps:
+            self._steps = 0
+            raise ArrayError("what was started goes in circles and never waits")
+
     def settle(self) -> None:
         """Let everything run until all waits."""
+        self._steps = 0
         progress = True
         while progress:
             progress = False

@@ -373,6 +373,32 @@ def test_a_stream_that_nobody_takes_stops_its_sender() -> None:
         run(build, Memory(1 << 18))
 
 
+def test_what_never_waits_is_found_out() -> None:
+    def empty_ring(asm: Assembler) -> None:
+        asm.buffer_descriptor(0, 0, 0, BufferDescriptor(0, next=0))
+        asm.start(0, 0, MM2S, 0, 0)
+
+    def data_ring(asm: Assembler) -> None:
+        asm.connect(0, 1, "DMA0", "DMA0")
+        asm.buffer_descriptor(0, 1, 0, BufferDescriptor(8, LOCAL_MEMORY_WORD, next=0))
+        asm.start(0, 1, MM2S, 0, 0)
+        asm.start(0, 1, S2MM, 0, 0)
+
+    def restless(tile: object) -> object:
+        while True:
+            yield Receive(0, 0)
+
+    for build, design in (
+        (empty_ring, LOOP),
+        (data_ring, LOOP),
+        (lambda asm: asm.noop(), Design(b"r", {}, {(0, 2): restless})),  # type: ignore[dict-item]
+    ):
+        array = Array(1, Memory(), design)
+        array.max_steps = 1000
+        with pytest.raises(Stuck, match="goes in circles"):
+            run(build, design=design, array=array)
+
+
 def test_masks_polls_and_tokens() -> None:
     def build(asm: Assembler) -> None:
         tile = registers.address(0, 2, 0x32000)

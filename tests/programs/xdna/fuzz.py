@@ -2,7 +2,8 @@
 """Hostile containers, streams and packets: each is read, or refused with a ProgramError.
 
 Usage: fuzz.py [COUNT [SEED]], 100,000 files by default. Memory and time are bounded as well: no
-file may take more than a fixed multiple of its size, nor more than a second.
+file may take more than a fixed multiple of its size, nor more than some seconds (a stream that
+goes in circles on the simulated array is stopped after so many steps).
 """
 
 from __future__ import annotations
@@ -15,19 +16,24 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 
+import numpy as np
+import numpy.typing as npt
+
 from npukit.ioctl import ProgramError
 from npukit.programs.xdna import designs, ert, txn, xclbin
 from npukit.programs.xdna.registers import BufferDescriptor
 from npukit.programs.xdna.txn import Assembler, Header
+from npukit.sim.aie import Array, ArrayError, Design, HostMemory, Port, Stuck
 
 EDGES = [
     0, 1, 2, 7, 8, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 1 << 16, (1 << 31) - 1, 1 << 31,
     (1 << 32) - 8, (1 << 32) - 4, (1 << 32) - 1,
 ]  # fmt: skip
 EDGES_64 = [*EDGES, 1 << 32, 1 << 63, (1 << 64) - 4096, (1 << 64) - 8, (1 << 64) - 1]
-SECONDS = 1.0
+SECONDS = 10.0
 BYTES_A_BYTE = 400
-BYTES_FOR_ALL = 1 << 20
+BYTES_FOR_ALL = 4 << 20
+"""An array's memory tiles and what is on its way included."""
 
 
 def seeds() -> list[tuple[str, bytes]]:
@@ -62,6 +68,8 @@ def seeds() -> list[tuple[str, bytes]]:
         ("ert", ert.start_npu(1, 4096, 64, [1, 2, 3])),
         ("ert", ert.preempt(2, (4, 8), (8, 4), (12, 4))),
         ("ert", ert.chain([1, 2, 3])),
+        ("array", designs.memcpy(256).instructions.to_bytes()),
+        ("array", designs.transpose(8, 16).instructions.to_bytes()),
     ]
     return files
 
@@ -132,7 +140,33 @@ def read_ert(data: bytes) -> None:
     ert.decode(data)
 
 
-READERS = {"xclbin": read_xclbin, "txn": read_txn, "ert": read_ert}
+class Memory(HostMemory):
+    """A page for the array to move; all else is a fault."""
+
+    BASE = 1 << 20
+
+    def __init__(self) -> None:
+        self.bytes = np.zeros(4096, np.uint8)
+
+    def view(self, address: int, size: int) -> npt.NDArray[np.uint8]:
+        start = address - self.BASE
+        if start < 0 or start + size > len(self.bytes):
+            raise ArrayError("a fault")
+        return self.bytes[start : start + size]
+
+
+def run_stream(data: bytes) -> None:
+    """A stream that is read runs on the simulated array to its end, or stops with a reason."""
+    stream = txn.Transaction(data)
+    array = Array(2, Memory(), LOOP)
+    try:
+        array.run(stream, [Memory.BASE, Memory.BASE + 2048])
+    except Stuck as stuck:
+        raise ProgramError(message=str(stuck)) from None
+
+
+LOOP = Design(b"loop", {Port(0, 0, 1, 0): (Port(0, 0, 0, 0),)})
+READERS = {"xclbin": read_xclbin, "txn": read_txn, "ert": read_ert, "array": run_stream}
 
 
 def run(count: int, seed: int) -> Counter[str]:
