@@ -26,12 +26,18 @@ def sim() -> None:
 @click.option(
     "--char-nodes", is_flag=True, help="Have stat show nodes as character devices, as libdrm asks."
 )
+@click.option(
+    "--no-namespace",
+    is_flag=True,
+    help="Trap open and stat instead of laying out /dev and /sys anew.",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     devices: tuple[str, ...],
     strict: bool,
     report: bool,
     char_nodes: bool,
+    no_namespace: bool,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND on a machine with simulated NPUs.
@@ -49,6 +55,7 @@ def run(
             strict=strict,
             report=report,
             char_nodes=char_nodes,
+            namespaces=not no_namespace,
         )
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--device") from None

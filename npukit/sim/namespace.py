@@ -75,6 +75,17 @@ def furnish(devices: Sequence[SimDevice]) -> list[int]:
     return nodes
 
 
+def unplaced(devices: Sequence[SimDevice]) -> list[int]:
+    """The same nodes as files that stand nowhere, for programs whose open is trapped."""
+    nodes = []
+    for device in devices:
+        node = os.memfd_create(device.name)
+        if isinstance(device, DrmDeviceSim):
+            os.ftruncate(node, PAGES_END)
+        nodes.append(node)
+    return nodes
+
+
 @contextlib.contextmanager
 def _replaced(folder: str) -> Iterator[str]:
     """Mount an empty tmpfs over a folder; a path to what it had."""

@@ -18,7 +18,7 @@ DEFAULT_DEVICES = ("rknpu", "rocket", "dma_heap", "udmabuf")
 CANNOT_RUN = 125
 """Exit status when the machine does not allow it; 126 and 127 are as those of a shell."""
 
-_OK = b"ok"
+_OK, _UNPLACED = b"ok", b"ok, without a namespace: "
 
 
 def run(
@@ -28,19 +28,24 @@ def run(
     strict: bool = False,
     report: bool = False,
     char_nodes: bool = False,
+    namespaces: bool = True,
 ) -> int:
     """Run ``command`` and serve it and all processes that it starts; its exit status.
 
     A status of 128 + N means signal N, as in a shell. Returns when the last of the processes has
-    ended. ``char_nodes``: stat shows nodes as character devices, which takes some microseconds for
-    each stat of any file. What strict mode refuses, and the report, go to standard error.
+    ended. What strict mode refuses, and the report, go to standard error.
+
+    ``char_nodes``: stat shows nodes as character devices, which takes some microseconds for each
+    stat of any file. ``namespaces`` False, or a machine that forbids them: open and stat of the
+    nodes' full paths are trapped instead, and no folder shows the nodes.
+
     ValueError when there is no simulated device of such a name.
     """
     door = Door(devices, strict=strict, report=report, char_nodes=char_nodes)
-    return run_behind(door, command)
+    return run_behind(door, command, namespaces)
 
 
-def run_behind(door: Door, command: Sequence[str]) -> int:
+def run_behind(door: Door, command: Sequence[str], namespaces: bool = True) -> int:
     """run(), on a machine that is there already."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sys.stdout.flush()
@@ -48,11 +53,17 @@ def run_behind(door: Door, command: Sequence[str]) -> int:
     pid = os.fork()
     if pid == 0:
         ours.close()
-        _become(command, door, theirs)
+        _become(command, door, theirs, namespaces)
     theirs.close()
     with ours:
         message, descriptors, _, _ = socket.recv_fds(ours, 65536, 64)
-    if message != _OK:
+    if message.startswith(_UNPLACED):
+        if namespaces:
+            door.say(
+                f"no mount namespace on this machine ({message.removeprefix(_UNPLACED).decode()}): "
+                "nodes can be opened and have a stat, but no folder of /dev or /sys shows them"
+            )
+    elif message != _OK:
         os.waitpid(pid, 0)
         for fd in descriptors:
             os.close(fd)
@@ -63,16 +74,25 @@ def run_behind(door: Door, command: Sequence[str]) -> int:
     return _serve(door, pid, nodes, listener)
 
 
-def _become(command: Sequence[str], door: Door, supervisor: socket.socket) -> None:
+def _become(
+    command: Sequence[str], door: Door, supervisor: socket.socket, namespaces: bool
+) -> None:
     """Turn this forked process into the program."""
-    step = "a mount namespace cannot be made"
+    message = _OK
     try:
-        namespace.make_private()
-        step = "/dev and /sys cannot be laid out"
-        nodes = namespace.furnish(door.devices)
+        if namespaces:
+            namespace.make_private()
+        else:
+            message = _UNPLACED
+    except OSError as error:
+        message = _UNPLACED + (error.strerror or str(error)).encode()
+    placed = message == _OK
+    step = "/dev and /sys cannot be laid out"
+    try:
+        nodes = (namespace.furnish if placed else namespace.unplaced)(door.devices)
         step = "system calls cannot be trapped (seccomp user notification, Linux 5.19 or newer)"
-        listener = _seccomp.trap(door.char_nodes, door.opens_fail)
-        socket.send_fds(supervisor, [_OK], [*nodes, listener])
+        listener = _seccomp.trap(door.char_nodes or not placed, door.opens_fail or not placed)
+        socket.send_fds(supervisor, [message], [*nodes, listener])
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         text = f"{step} on this machine: {error.strerror}{where}"

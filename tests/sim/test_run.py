@@ -258,6 +258,16 @@ def test_without_privilege(clients: Path) -> None:
     assert result.returncode == 0
 
 
+def test_without_namespaces(clients: Path) -> None:
+    options = ("--no-namespace",)
+    job = clients / "rocket.job"
+    succeeds(door(clients / "matmul", "rocket", ROCKET, job, options=options))
+    succeeds(door(clients / "files", ROCKET, job, HEAP, options=options))
+    succeeds(door(clients / "churn", ROCKET, job, HEAP, "10", "1", options=options))
+    shown = door("sh", "-c", f"test -c {ROCKET} && ls -d {CARD}; ls /dev/accel", options=options)
+    assert shown.stdout.split() == [CARD]
+
+
 def test_the_exit_status_passes_through() -> None:
     assert door("sh", "-c", "exit 7").returncode == 7
     assert door("sh", "-c", "kill -9 $$").returncode == 128 + 9
