@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from npukit.programs.xdna import registers
 from npukit.programs.xdna.registers import CORE, DMAS, MEM, MM2S, S2MM, SHIM, BufferDescriptor
-from npukit.programs.xdna.txn import Op, Opcode, Transaction
+from npukit.programs.xdna.txn import Op, Opcode, Transaction, opcode_name
 
 Words = npt.NDArray[np.uint32]
 
@@ -635,7 +635,7 @@ class Array:
                 name = registers.name_of(op.register, memtile_rows)
                 raise ArrayError(f"{name} stays {found:#x}, awaited {op.value:#x} & {op.mask:#x}")
         elif op.code not in _NO_EFFECT:
-            raise ArrayError(f"{Opcode(op.code).name} is not modelled")
+            raise ArrayError(f"{opcode_name(op.code)} is not modelled")
 
     def _write(self, register: int, value: int) -> None:
         column, row, offset = registers.split(register)
