@@ -18,6 +18,7 @@ DEFAULT_DEVICES = ("rknpu", "rocket", "dma_heap", "udmabuf")
 CANNOT_RUN = 125
 """Exit status when the machine does not allow it; 126 and 127 are as those of a shell."""
 
+_HANDLED = {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD}
 _OK, _UNPLACED = b"ok", b"ok, without a namespace: "
 
 
@@ -50,8 +51,11 @@ def run_behind(door: Door, command: Sequence[str], namespaces: bool = True) -> i
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sys.stdout.flush()
     sys.stderr.flush()
+    # What comes before we know what to do with it has to wait.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
     pid = os.fork()
     if pid == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         ours.close()
         _become(command, door, theirs, namespaces)
     theirs.close()
@@ -65,6 +69,7 @@ def run_behind(door: Door, command: Sequence[str], namespaces: bool = True) -> i
             )
     elif message != _OK:
         os.waitpid(pid, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for fd in descriptors:
             os.close(fd)
         text = message.decode() or "the program's process ended before it began"
@@ -99,8 +104,10 @@ def _become(
         supervisor.send(text.encode())
         os._exit(CANNOT_RUN)
     # What Python has changed for itself.
-    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     status = 126
     try:
         os.execvp(command[0], list(command))
@@ -127,6 +134,7 @@ def _serve(door: Door, pid: int, nodes: Sequence[int], listener: int) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: _forward(pid, number))
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
     door.open_door(nodes, listener)
     assert door.listener is not None
     family = _Family(pid)
