@@ -19,7 +19,7 @@ help:
 	@echo 'make bench   benchmarks, each beside its baseline'
 	@echo 'make abi-kernels   check the ABI against Debian kernels of both architectures'
 	@echo 'make abi-snapshots   make the stored ABI of each kernel version again and compare'
-	@echo 'make soak   a million manager events, a minute of DSP calls from 16 threads'
+	@echo 'make soak   a million manager events, a minute of DSP calls, 500 kills at random moments'
 	@echo 'make sanitize   the C self-test under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make selftest-aarch64   the C self-test, cross-compiled, under qemu-user'
 
@@ -88,6 +88,7 @@ selftest-aarch64: $(CSRC) $(CHDRS)
 soak: dev
 	$(BIN)/python tests/manager/soak.py
 	$(BIN)/python tests/devices/hexagon_soak.py 60
+	NPUKIT_KILLS=500 $(BIN)/python -m pytest tests/sim/test_run.py -k moment
 
 # The same under AddressSanitizer and UndefinedBehaviorSanitizer.
 sanitize: $(CSRC) $(CHDRS)
