@@ -9,12 +9,16 @@
  * set by registers, on the right and at the bottom it is what the output size asks for.
  *
  * Weights of a depthwise convolution are one kernel of as many channels as the input, in groups of 64
- * channels (what Mesa packs).
+ * bytes: 64 int8 channels (what Mesa packs), 32 fp16 channels (rk3588 of allbilly, by one group).
  *
- * Channel-last input (ARGB_IN) of one channel is a byte for each pixel; LINE_STRIDE and SURF_STRIDE
- * count bytes. Bytes become int8 by the input conversion, round(x * scale >> truncate) + offset,
- * and the other channels of the atom are 0. All of that is inferred from the one program that is
- * known to do so, Mesa's, where no other order of the conversion could be told apart.
+ * Dilation: ATROUS_{X,Y}_DILATION pixels are skipped between the taps of a kernel. (The manual says
+ * that so much padding is inserted, and that 0 is the usual convolution.)
+ *
+ * Channel-last input (ARGB_IN) has one to four channels side by side for each pixel; LINE_STRIDE
+ * counts pixels, and DMA_WIDTH says how many of a line are there (the vendor's captures and programs
+ * of allbilly, in fp16). The other channels of the atom are 0. Bytes become int8 by the input
+ * conversion, round(x * scale >> truncate) + offset, for each channel its own: inferred from the one
+ * program that is known to use it, Mesa's for one channel, where no other order could be told apart.
  *
  * The CBUF holds what a task has fetched when it fits the banks that the task gives it, features
  * first and weights behind them, so that the next task may reuse it. What does not fit is streamed:
@@ -34,14 +38,13 @@
 #define PANEL_BYTES (4 << 20) /* of operands made at a time: not far from a second-level cache */
 #define CHUNK_BYTES (64 << 10)
 #define CHUNK_TILES 16
+#define DEPTHWISE_GROUP_BYTES 64 /* of weights of one tap side by side */
 #define SMALL_WORK (2 << 20) /* below this, a thread costs more than it brings */
 
 static const struct npu_rule modes[] = {
     {CNA_DECONV, 0, "deconvolution"},
     {CNA_DECONV_X_STRIDE, 0, "deconvolution"},
     {CNA_DECONV_Y_STRIDE, 0, "deconvolution"},
-    {CNA_ATROUS_X_DILATION, 0, "dilation"},
-    {CNA_ATROUS_Y_DILATION, 0, "dilation"},
     {CNA_NN_MODE, 0, "multi-core mode"},
     {CNA_KERNEL_GROUP, 0, "kernel groups"},
     {CNA_CSC_WO_EN, 0, "weights withheld"},
@@ -68,26 +71,29 @@ static const struct npu_rule atom_input[] = {
     {CNA_PER_CHANNEL_CVT_EN, 0, "input conversion"},
 };
 
-static const struct npu_rule byte_input[] = {
-    {CNA_ARGB_IN, 8, "channel-last input of more than one channel"},
+static const struct npu_rule channel_last[] = {
     {CNA_NONALIGN_DMA, 1, "aligned channel-last input"},
     {CNA_GROUP_LINE_OFF, 1, "channel-last input in groups of lines"},
-    {CNA_IN_PRECISION, NPU_INT8, "channel-last input of other precisions"},
     {CNA_CONV_MODE, 0, "channel-last input of a depthwise convolution"},
-    {CNA_CVT_BYPASS, 0, "channel-last input as it is"},
+};
+
+static const struct npu_rule conversion[] = {
+    {CNA_IN_PRECISION, NPU_INT8, "input conversion in floating point"},
     {CNA_CVT_TYPE, 0, "input conversion that adds first"},
     {CNA_ROUND_TYPE, 0, "input conversion with another rounding"},
-    {CNA_PER_CHANNEL_CVT_EN, 0xffff, "input conversion of some channels"},
 };
 
 struct conv {
     int fp16, bytes; /* of one element */
     int depthwise;
-    int channel_last;
-    int is_signed, truncate; /* of channel-last input, as the next line */
-    int32_t offset, scale;
+    int channel_last; /* 0, or how many channels there are side by side */
+    int convert, is_signed, truncate[4]; /* of channel-last bytes, as the next line */
+    int32_t offset[4], scale[4];
     int64_t width, height, channels, atoms;
+    int unknown_columns; /* on the right: windows may not see them */
     int64_t kernels, kernel_width, kernel_height, taps;
+    int64_t step_x, step_y;           /* from tap to tap */
+    int64_t window_width, window_height; /* in pixels */
     int64_t stride_x, stride_y, pad_left, pad_top;
     uint16_t pad; /* an element */
     int64_t data_banks, weight_banks;
@@ -107,14 +113,36 @@ static int fail(struct npu_fault *fault, const struct npu *npu, uint32_t field, 
 
 static int decode_channel_last(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
 {
-    if (!npu_get(npu, CNA_ARGB_IN))
+    const uint32_t kind = npu_get(npu, CNA_ARGB_IN);
+    const uint32_t enabled = npu_get(npu, CNA_PER_CHANNEL_CVT_EN);
+
+    if (!kind)
         return npu_require(npu, atom_input, sizeof atom_input / sizeof *atom_input, fault);
-    conv->channel_last = 1;
+    if (kind < 8 || kind > 11)
+        return npu_fail(fault, NPU_UNSUPPORTED, CNA_ARGB_IN, kind, NPU_NO_IOVA,
+                        "only 8 to 11 are defined, 1 to 4 channels");
+    conv->channel_last = (int)kind - 7;
+    conv->convert = !npu_get(npu, CNA_CVT_BYPASS);
     conv->is_signed = (int)npu_get(npu, CNA_DATA_SIGN);
-    conv->truncate = (int)npu_get(npu, CNA_CVT_TRUNCATE_0);
-    conv->scale = (int32_t)(npu_get(npu, CNA_CVT_SCALE0) ^ 0x8000) - 0x8000;
-    conv->offset = (int32_t)(npu_get(npu, CNA_CVT_OFFSET0) ^ 0x8000) - 0x8000;
-    return npu_require(npu, byte_input, sizeof byte_input / sizeof *byte_input, fault);
+    if (npu_require(npu, channel_last, sizeof channel_last / sizeof *channel_last, fault))
+        return -1;
+    if (!conv->convert) {
+        if (npu_get(npu, CNA_IN_PRECISION) == NPU_INT8 && !conv->is_signed)
+            return npu_fail(fault, NPU_UNSUPPORTED, CNA_DATA_SIGN, 0, NPU_NO_IOVA,
+                            "unsigned input without conversion");
+        return 0;
+    }
+    /* Mesa sets 16 bits for one channel, the vendor 4 for each of three. */
+    if (enabled != 0xffff && enabled != (UINT32_C(1) << (4 * conv->channel_last)) - 1)
+        return npu_fail(fault, NPU_UNSUPPORTED, CNA_PER_CHANNEL_CVT_EN, enabled, NPU_NO_IOVA,
+                        "input conversion of some channels");
+    for (uint32_t c = 0; c < 4; c++) {
+        /* Registers are 4 bytes apart, shifts 6 bits. */
+        conv->truncate[c] = (int)npu_get(npu, CNA_CVT_TRUNCATE_0 + c * (6 << 8 | 6));
+        conv->scale[c] = (int32_t)(npu_get(npu, CNA_CVT_SCALE0 + (c << 18)) ^ 0x8000) - 0x8000;
+        conv->offset[c] = (int32_t)(npu_get(npu, CNA_CVT_OFFSET0 + (c << 18)) ^ 0x8000) - 0x8000;
+    }
+    return npu_require(npu, conversion, sizeof conversion / sizeof *conversion, fault);
 }
 
 static int decode_modes(const struct npu *npu, struct conv *conv, int rdma,
@@ -136,9 +164,6 @@ static int decode_modes(const struct npu *npu, struct conv *conv, int rdma,
     if (precision != NPU_INT8 && precision != NPU_FP16)
         return npu_fail(fault, NPU_UNSUPPORTED, CNA_IN_PRECISION, precision, NPU_NO_IOVA,
                         "only 0 (int8) and 2 (fp16) are modelled");
-    if (conv->depthwise && precision != NPU_INT8)
-        return npu_fail(fault, NPU_UNSUPPORTED, CNA_IN_PRECISION, precision, NPU_NO_IOVA,
-                        "how depthwise weights of fp16 are laid out is not known");
     if (decode_channel_last(npu, conv, fault))
         return -1;
     const struct npu_rule same[] = {
@@ -195,15 +220,22 @@ static int decode_input(const struct npu *npu, struct conv *conv, struct npu_fau
         .field = CNA_FEATURE_BASE_ADDR,
     };
     if (conv->channel_last) {
+        const int64_t pixel = conv->channel_last * conv->bytes, stored = conv->width;
         if (conv->atoms != 1)
-            return fail(fault, npu, CNA_DATAIN_CHANNEL, "has to be 16 for channel-last input");
-        conv->features.surface_pitch = conv->features.surface_pitch / ATOM;
-        conv->features.line_pitch = line_stride;
-        conv->features.line_bytes = conv->width;
+            return fail(fault, npu, CNA_DATAIN_CHANNEL,
+                        "has to fill one atom for channel-last input");
+        conv->width = npu_get(npu, CNA_DMA_WIDTH);
+        if (!conv->width || conv->width > stored)
+            return fail(fault, npu, CNA_DMA_WIDTH, "has to be between 1 and DATAIN_WIDTH");
+        conv->row_bytes = conv->width * ATOM;
+        conv->unknown_columns = conv->width != stored;
+        conv->features.line_pitch = line_stride * pixel;
+        conv->features.line_bytes = conv->width * pixel;
     }
     if (conv->features.base % ATOM)
         return fail(fault, npu, CNA_FEATURE_BASE_ADDR, "has to be a multiple of 16");
-    if (npu_expect(npu, CNA_DMA_WIDTH, conv->width, "has to equal DATAIN_WIDTH", fault) ||
+    if ((!conv->channel_last &&
+         npu_expect(npu, CNA_DMA_WIDTH, conv->width, "has to equal DATAIN_WIDTH", fault)) ||
         npu_expect(npu, CNA_DMA_HEIGHT, conv->height, "has to equal DATAIN_HEIGHT", fault) ||
         npu_expect(npu, CNA_DMA_CHANNEL, conv->channels, "has to equal DATAIN_CHANNEL", fault))
         return -1;
@@ -218,6 +250,10 @@ static int decode_weights(const struct npu *npu, struct conv *conv, struct npu_f
     conv->kernel_width = npu_get(npu, CNA_WEIGHT_WIDTH);
     conv->kernel_height = npu_get(npu, CNA_WEIGHT_HEIGHT);
     conv->taps = conv->kernel_width * conv->kernel_height;
+    conv->step_x = (int64_t)npu_get(npu, CNA_ATROUS_X_DILATION) + 1;
+    conv->step_y = (int64_t)npu_get(npu, CNA_ATROUS_Y_DILATION) + 1;
+    conv->window_width = (conv->kernel_width - 1) * conv->step_x + 1;
+    conv->window_height = (conv->kernel_height - 1) * conv->step_y + 1;
     conv->kernel_bytes = conv->taps * conv->channels * conv->bytes;
     if (!conv->kernel_width)
         return fail(fault, npu, CNA_WEIGHT_WIDTH, "has to be at least 1");
@@ -274,12 +310,16 @@ static int check_windows(const struct npu *npu, const struct conv *conv, struct 
         return fail(fault, npu, CNA_CONV_X_STRIDE, "has to be at least 1");
     if (!conv->stride_y)
         return fail(fault, npu, CNA_CONV_Y_STRIDE, "has to be at least 1");
-    if (conv->pad_left >= conv->kernel_width)
+    if (conv->pad_left >= conv->window_width)
         return fail(fault, npu, CNA_PAD_LEFT, "leaves the first window in padding alone");
-    if (conv->pad_top >= conv->kernel_height)
+    if (conv->pad_top >= conv->window_height)
         return fail(fault, npu, CNA_PAD_TOP, "leaves the first window in padding alone");
     if ((conv->out.width - 1) * conv->stride_x - conv->pad_left >= conv->width)
         return fail(fault, npu, CNA_DATAOUT_WIDTH, "puts the last window behind the input");
+    if (conv->unknown_columns &&
+        (conv->out.width - 1) * conv->stride_x - conv->pad_left + conv->window_width > conv->width)
+        return npu_fail(fault, NPU_UNSUPPORTED, CNA_DATAIN_WIDTH, npu_get(npu, CNA_DATAIN_WIDTH),
+                        NPU_NO_IOVA, "what is between DMA_WIDTH and DATAIN_WIDTH is not known");
     if ((conv->out.height - 1) * conv->stride_y - conv->pad_top >= conv->height)
         return fail(fault, npu, DPU_HEIGHT, "puts the last window below the input");
     return 0;
@@ -329,7 +369,7 @@ static int decode_banks(const struct npu *npu, struct conv *conv, struct npu_fau
     conv->data_fits = conv->height * entries * 64 <= conv->data_banks * NPU_BANK_BYTES;
     conv->weights_fit = conv->weights.line_bytes <= conv->weight_banks * NPU_BANK_BYTES;
     if (!conv->data_fits &&
-        (conv->height < conv->kernel_height ? conv->height : conv->kernel_height) * entries * 64 >
+        (conv->height < conv->window_height ? conv->height : conv->window_height) * entries * 64 >
             conv->data_banks * NPU_BANK_BYTES)
         return fail(fault, npu, CNA_DATA_BANK, "has no room for the rows of one window");
     if (conv->kernel_bytes > conv->weight_banks * NPU_BANK_BYTES)
@@ -354,7 +394,8 @@ static struct npu_cached describe_features(const struct conv *conv)
 {
     return (struct npu_cached){.valid = conv->data_fits,
                                .fp16 = conv->fp16,
-                               .shape = {conv->width, conv->height, conv->channels}};
+                               .shape = {conv->width, conv->height, conv->channels,
+                                         conv->channel_last}};
 }
 
 static struct npu_cached describe_weights(const struct conv *conv)
@@ -416,25 +457,34 @@ static void copy_atom(const struct job *job, uint8_t *dst, int64_t offset)
         npu_space_read(job->space, cube->base + offset, dst, ATOM);
 }
 
-/* Rows of channel-last bytes: one channel of each atom, converted. */
-static void gather_bytes(const struct job *job, int64_t first, int64_t end, uint8_t *dst)
+/* An unsigned or signed byte by the input conversion. */
+static uint8_t convert_byte(const struct conv *conv, int channel, uint8_t byte)
+{
+    const int64_t value = conv->is_signed ? (int8_t)byte : byte;
+    const int64_t result =
+        npu_shift_right(value * conv->scale[channel], conv->truncate[channel], 0) +
+        conv->offset[channel];
+
+    return (uint8_t)(result < -128 ? -128 : result > 127 ? 127 : result);
+}
+
+/* Rows of channel-last input: the first channels of each atom. */
+static void gather_pixels(const struct job *job, int64_t first, int64_t end, uint8_t *dst)
 {
     const struct conv *conv = job->conv;
     const struct npu_cube *cube = &conv->features;
+    const int pixel = conv->channel_last * conv->bytes;
 
     memset(dst, 0, (size_t)((end - first) * conv->row_bytes));
     for (int64_t y = first; y < end; y++)
         for (int64_t x = 0; x < conv->width; x++, dst += ATOM) {
-            const int64_t offset = y * cube->line_pitch + x;
-            uint8_t byte;
+            const int64_t offset = y * cube->line_pitch + x * pixel;
             if (cube->flat)
-                byte = cube->flat[offset];
+                memcpy(dst, cube->flat + offset, (size_t)pixel);
             else
-                npu_space_read(job->space, cube->base + offset, &byte, 1);
-            const int64_t value =
-                npu_shift_right((conv->is_signed ? (int8_t)byte : byte) * (int64_t)conv->scale,
-                                conv->truncate, 0) + conv->offset;
-            *dst = (uint8_t)(value < -128 ? -128 : value > 127 ? 127 : value);
+                npu_space_read(job->space, cube->base + offset, dst, pixel);
+            for (int c = 0; conv->convert && c < conv->channel_last; c++)
+                dst[c] = convert_byte(conv, c, dst[c]);
         }
 }
 
@@ -492,7 +542,7 @@ static void load_rows(void *argument, int index, int threads)
         const size_t place = (size_t)((row - job->first_row) * conv->width) * job->pixel_bytes;
         uint8_t *raw = conv->data_fits ? job->npu->cbuf + row * conv->row_bytes : scratch;
         if (!conv->data_reuse && conv->channel_last)
-            gather_bytes(job, row, stop, raw);
+            gather_pixels(job, row, stop, raw);
         else if (!conv->data_reuse)
             gather(job, row, stop, raw);
         if (job->totals)
@@ -517,10 +567,10 @@ static void find_rows(const struct job *job, int64_t pixel, const uint8_t **rows
         const uint8_t **row = rows + p;
         for (int64_t dy = 0; dy < conv->kernel_height; dy++)
             for (int64_t dx = 0; dx < conv->kernel_width; dx++, row += count) {
-                const int inside = y + dy >= 0 && y + dy < conv->height && x + dx >= 0 &&
-                                   x + dx < conv->width;
-                *row = inside ? job->panel + (size_t)((y + dy - job->first_row) * conv->width +
-                                                      x + dx) * job->pixel_bytes
+                const int64_t v = y + dy * conv->step_y, u = x + dx * conv->step_x;
+                const int inside = v >= 0 && v < conv->height && u >= 0 && u < conv->width;
+                *row = inside ? job->panel + (size_t)((v - job->first_row) * conv->width + u) *
+                                                 job->pixel_bytes
                               : job->pad;
             }
     }
@@ -534,8 +584,8 @@ static uint32_t window_total(const struct job *job, int64_t pixel)
     const int64_t y = pixel / conv->out.width * conv->stride_y - conv->pad_top;
     uint32_t total = 0;
 
-    for (int64_t v = y; v < y + conv->kernel_height; v++)
-        for (int64_t u = x; u < x + conv->kernel_width; u++)
+    for (int64_t v = y; v < y + conv->window_height; v += conv->step_y)
+        for (int64_t u = x; u < x + conv->window_width; u += conv->step_x)
             total += (uint32_t)(v >= 0 && v < conv->height && u >= 0 && u < conv->width
                                     ? job->totals[(v - job->first_row) * conv->width + u]
                                     : job->pad_total);
@@ -624,37 +674,49 @@ static void compute(void *argument, int index, int threads)
     free(scratch.rows);
 }
 
-/*
- * Depthwise: up to 64 channels of an output pixel. Operands are int16; weights are int8, of the
- * group of channels, [tap][channel].
- */
-static void depthwise_pixel(const struct job *job, const int8_t *weights, int64_t first,
-                            int count, int64_t pixel, uint32_t *sums)
+/* Where the operands of a tap are: of a pixel of the panel, or of padding. */
+static const uint8_t *tap(const struct job *job, int64_t y, int64_t x)
+{
+    const struct conv *conv = job->conv;
+    const int inside = y >= 0 && y < conv->height && x >= 0 && x < conv->width;
+
+    return inside ? job->panel + (size_t)((y - job->first_row) * conv->width + x) * job->pixel_bytes
+                  : job->pad;
+}
+
+/* Depthwise: some channels of an output pixel. `weights` are [tap][channel], in 32 bits each. */
+static void depthwise_pixel(const struct job *job, const union npu_value *weights, int64_t first,
+                            int count, int64_t pixel, union npu_value *sums)
 {
     const struct conv *conv = job->conv;
     const int64_t x = pixel % conv->out.width * conv->stride_x - conv->pad_left;
     const int64_t y = pixel / conv->out.width * conv->stride_y - conv->pad_top;
-    uint32_t totals[NPU_STORE_CHANNELS] = {0};
+    uint32_t totals[NPU_STORE_CHANNELS] = {0}, integers[NPU_STORE_CHANNELS] = {0};
+    float floats[NPU_STORE_CHANNELS] = {0};
 
-    memset(sums, 0, NPU_STORE_CHANNELS * sizeof *sums);
-    for (int64_t v = y; v < y + conv->kernel_height; v++)
-        for (int64_t u = x; u < x + conv->kernel_width; u++, weights += count) {
-            const int inside = v >= 0 && v < conv->height && u >= 0 && u < conv->width;
-            const int16_t *row = (const int16_t *)(inside
-                ? job->panel + (size_t)((v - job->first_row) * conv->width + u) * job->pixel_bytes
-                : job->pad) + first;
+    for (int64_t v = y; v < y + conv->window_height; v += conv->step_y)
+        for (int64_t u = x; u < x + conv->window_width; u += conv->step_x, weights += count) {
+            const uint8_t *row = tap(job, v, u);
+            if (conv->fp16) {
+                const float *operands = (const float *)row + first;
+                for (int c = 0; c < count; c++)
+                    floats[c] += operands[c] * weights[c].f;
+                continue;
+            }
+            const int16_t *operands = (const int16_t *)row + first;
             for (int c = 0; c < count; c++)
-                sums[c] += (uint32_t)(row[c] * weights[c]);
+                integers[c] += (uint32_t)(operands[c] * weights[c].i);
             if (conv->out.window_factor)
                 for (int c = 0; c < count; c++)
-                    totals[c] += (uint32_t)row[c];
+                    totals[c] += (uint32_t)operands[c];
         }
     if (conv->out.window_factor)
         for (int c = 0; c < count; c++)
-            sums[c] += (uint32_t)conv->out.window_factor[first + c] * totals[c];
+            integers[c] += (uint32_t)conv->out.window_factor[first + c] * totals[c];
+    memcpy(sums, conv->fp16 ? (const void *)floats : integers, sizeof floats);
 }
 
-/* One thread's share of the output rows of this panel. */
+/* One thread's share of the output pixels of this panel. */
 static void compute_depthwise(void *argument, int index, int threads)
 {
     struct job *job = argument;
@@ -662,25 +724,33 @@ static void compute_depthwise(void *argument, int index, int threads)
     const int64_t pixels = job->end_pixel - job->first_pixel;
     const int64_t start = job->first_pixel + pixels * index / threads;
     const int64_t end = job->first_pixel + pixels * (index + 1) / threads;
-    uint32_t sums[NPU_STORE_CHANNELS];
+    const int64_t group = DEPTHWISE_GROUP_BYTES / conv->bytes;
+    union npu_value sums[NPU_STORE_CHANNELS];
+    union npu_value *weights = malloc((size_t)(conv->taps * group) * sizeof *weights);
 
-    for (int64_t first = 0; first < conv->out.channels; first += NPU_STORE_CHANNELS) {
+    if (!weights)
+        atomic_store(&job->no_memory, 1);
+    for (int64_t first = 0; first < conv->out.channels && !job->no_memory; first += group) {
         const int64_t behind = conv->out.channels - first, left = conv->channels - first;
-        const int count = left < 0 ? 0 : left < NPU_STORE_CHANNELS ? (int)left : NPU_STORE_CHANNELS;
-        const int8_t *weights = (const int8_t *)job->weights.data + first * conv->taps;
+        const int count = left < 0 ? 0 : left < group ? (int)left : (int)group;
+        const uint8_t *raw = job->weights.data + first * conv->taps * conv->bytes;
+        if (conv->fp16)
+            job->gemm->widen(&weights->f, raw, (size_t)(conv->taps * count));
+        for (int64_t i = 0; i < conv->taps * count && !conv->fp16; i++)
+            weights[i].i = (int8_t)raw[i];
         for (int64_t pixel = start; pixel < end; pixel++) {
             depthwise_pixel(job, weights, first, count, pixel, sums);
             npu_dpu_store(job->space, &conv->out, sums, NPU_STORE_CHANNELS, first,
-                          behind < NPU_STORE_CHANNELS ? behind : NPU_STORE_CHANNELS, pixel, 1,
-                          job->level);
+                          behind < group ? behind : group, pixel, 1, job->level);
         }
     }
+    free(weights);
 }
 
 /* Output rows whose input fits into the panel; all when it fits into the CBUF, which is smaller. */
 static int64_t rows_at_a_time(const struct conv *conv, size_t row_operands)
 {
-    const int64_t rows = PANEL_BYTES / (int64_t)row_operands - conv->kernel_height;
+    const int64_t rows = PANEL_BYTES / (int64_t)row_operands - conv->window_height;
     const int64_t fit = rows < 0 ? 1 : rows / conv->stride_y + 1;
 
     return conv->data_fits || fit > conv->out.height ? conv->out.height : fit;
@@ -691,7 +761,7 @@ static void choose_rows(struct job *job, int64_t y, int64_t count)
 {
     const struct conv *conv = job->conv;
     const int64_t first = y * conv->stride_y - conv->pad_top;
-    const int64_t end = first + (count - 1) * conv->stride_y + conv->kernel_height;
+    const int64_t end = first + (count - 1) * conv->stride_y + conv->window_height;
 
     /* What a later task may reuse is there as a whole, rows that no window sees included. */
     job->first_row = conv->data_fits || first < 0 ? 0 : first;
@@ -705,7 +775,7 @@ static int convolve(struct job *job, int threads)
     const struct conv *conv = job->conv;
     const size_t row_operands = (size_t)conv->width * job->pixel_bytes;
     const int64_t step = rows_at_a_time(conv, row_operands);
-    int64_t panel_rows = (step - 1) * conv->stride_y + conv->kernel_height;
+    int64_t panel_rows = (step - 1) * conv->stride_y + conv->window_height;
 
     if (conv->data_fits || panel_rows > conv->height)
         panel_rows = conv->height;

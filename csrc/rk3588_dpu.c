@@ -137,12 +137,13 @@ static int decode_conversion(const struct npu *npu, struct npu_output *out,
     return 0;
 }
 
-/* Atoms that CORE hands over in a row: groups of 32 int8 or 16 fp16 kernels, or 64 channels. */
+/* Atoms that CORE hands over in a row: of 32 int8 or 16 fp16 kernels; depthwise, twice as many. */
 static int64_t atoms_in_row(const struct npu *npu, const struct npu_output *out)
 {
     if (out->flying)
         return (int64_t)npu_get(npu, DPU_SIZE_E_0) + 1;
-    return (out->depthwise ? 64 : out->fp16 ? 16 : 32) * npu_precision_bytes(out->precision) / ATOM;
+    return (out->fp16 ? 16 : 32) * (out->depthwise ? 2 : 1) *
+           npu_precision_bytes(out->precision) / ATOM;
 }
 
 static int check_sizes(const struct npu *npu, const struct npu_output *out,

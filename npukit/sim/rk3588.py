@@ -2,7 +2,7 @@
 """One RK3588 NPU core made of software: executes register commands on mapped memory.
 
 What it executes now, by the blocks CNA, CORE, DPU and DPU_RDMA: direct convolution (and so matmul)
-of int8 and fp16, depthwise convolution of int8, and the DPU's stages behind them: bias, scale and
+and depthwise convolution of int8 and fp16, and the DPU's stages behind them: bias, scale and
 clamp (BS, BN), an operation with another tensor (EW), correction for weights' zero points (the
 window sum), conversion to int8, int16, int32, fp16 or fp32; and the same stages alone, on int8,
 int16, int32 or fp16 from memory (flying mode). By PPU and PPU_RDMA: pooling of int8 and fp16,

@@ -93,25 +93,32 @@ class Registers:
         return found.fields[field].get(self.values[found.offset])
 
 
-def _read_bytes(get: Registers, memory: Memory) -> npt.NDArray[Any]:
-    """Channel-last input of one channel: converted, in the first of 16 channels."""
-    width, height = get("CNA.DATA_SIZE0.DATAIN_WIDTH"), get("CNA.DATA_SIZE0.DATAIN_HEIGHT")
-    y, x = np.ogrid[:height, :width]
+def _read_pixels(get: Registers, memory: Memory, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Channel-last input of one to four channels: converted, in the first of an atom's channels."""
+    width, height = get("CNA.FC_DATA_SIZE0.DMA_WIDTH"), get("CNA.DATA_SIZE0.DATAIN_HEIGHT")
+    channels = get("CNA.CONV_CON1.ARGB_IN") - 7
+    convert = not get("CNA.CVT_CON0.CVT_BYPASS")
+    if convert and not get("CNA.CVT_CON0.DATA_SIGN"):
+        dtype = np.dtype(np.uint8)
+    y, x, c = np.ogrid[:height, :width, :channels]
     base = get("CNA.FEATURE_DATA_ADDR.FEATURE_BASE_ADDR")
-    signed = get("CNA.CVT_CON0.DATA_SIGN")
-    dtype = np.dtype(np.int8 if signed else np.uint8)
-    raw = memory.read(base + y * get("CNA.DMA_CON1.LINE_STRIDE") + x, dtype).astype(np.int64)
-    scale = get("CNA.CVT_CON1.CVT_SCALE0")
-    scale -= (scale & 0x8000) << 1
-    values = shift_right(raw * scale, get("CNA.CVT_CON0.CVT_TRUNCATE_0"))
-    out = np.zeros((height, width, 16), np.int64)
-    out[..., 0] = saturate(values + get("CNA.CVT_CON1.CVT_OFFSET0"), 8)
+    pixels = y * get("CNA.DMA_CON1.LINE_STRIDE") + x
+    raw = memory.read(base + (pixels * channels + c) * dtype.itemsize, dtype)
+    out = np.zeros((height, width, ATOM // dtype.itemsize), np.float64)
+    if dtype.kind != "f":
+        out = out.astype(np.int64)
+    out[..., :channels] = raw
+    for i in range(channels if convert else 0):
+        scale = get(f"CNA.CVT_CON{i + 1}.CVT_SCALE{i}")
+        scale -= (scale & 0x8000) << 1
+        values = shift_right(out[..., i] * scale, get(f"CNA.CVT_CON0.CVT_TRUNCATE_{i}"))
+        out[..., i] = saturate(values + get(f"CNA.CVT_CON{i + 1}.CVT_OFFSET{i}"), 8)
     return out
 
 
 def _read_features(get: Registers, memory: Memory, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     if get("CNA.CONV_CON1.ARGB_IN"):
-        return _read_bytes(get, memory)
+        return _read_pixels(get, memory, dtype)
     width, height = get("CNA.DATA_SIZE0.DATAIN_WIDTH"), get("CNA.DATA_SIZE0.DATAIN_HEIGHT")
     channels = get("CNA.DATA_SIZE1.DATAIN_CHANNEL")
     line, surface = get("CNA.DMA_CON1.LINE_STRIDE"), get("CNA.DMA_CON2.SURF_STRIDE")
@@ -141,15 +148,18 @@ def _read_weights(get: Registers, memory: Memory, dtype: np.dtype[Any]) -> npt.N
     return memory.read(base + elements * dtype.itemsize, dtype)
 
 
-def _read_depthwise_weights(get: Registers, memory: Memory) -> npt.NDArray[Any]:
-    """[channel][ky][kx], from groups of 64 channels, ky, kx, channel."""
+def _read_depthwise_weights(
+    get: Registers, memory: Memory, dtype: np.dtype[Any]
+) -> npt.NDArray[Any]:
+    """[channel][ky][kx], from groups of 64 bytes of channels, ky, kx, channel."""
     kh, kw = get("CNA.WEIGHT_SIZE2.WEIGHT_HEIGHT"), get("CNA.WEIGHT_SIZE2.WEIGHT_WIDTH")
     channels = get("CNA.DATA_SIZE1.DATAIN_CHANNEL")
     c, ky, kx = np.ogrid[:channels, :kh, :kw]
-    peers = np.minimum(64, channels - c // 64 * 64)
+    group = 64 // dtype.itemsize
+    peers = np.minimum(group, channels - c // group * group)
     base = get("CNA.DCOMP_ADDR0.DECOMPRESS_ADDR0")
-    places = c // 64 * 64 * (kh * kw) + (ky * kw + kx) * peers + c % 64
-    return memory.read(base + places, np.dtype(np.int8))
+    places = c // group * group * (kh * kw) + (ky * kw + kx) * peers + c % group
+    return memory.read(base + places * dtype.itemsize, dtype)
 
 
 def _pad_value(get: Registers, dtype: np.dtype[Any]) -> Any:
@@ -166,18 +176,21 @@ def convolve(
     pads: tuple[int, int],
     size: tuple[int, int],
     pad: Any,
+    dilation: tuple[int, int] = (1, 1),
 ) -> npt.NDArray[Any]:
     """Plain convolution: features [y][x][c], weights [o][ky][kx][c]; pads are (top, left)."""
-    (sy, sx), (top, left), (height, width) = strides, pads, size
+    (sy, sx), (top, left), (height, width), (step_y, step_x) = strides, pads, size, dilation
     _, kh, kw, channels = weights.shape
-    rows, columns = (height - 1) * sy + kh, (width - 1) * sx + kw
+    rows = (height - 1) * sy + (kh - 1) * step_y + 1
+    columns = (width - 1) * sx + (kw - 1) * step_x + 1
     padded = np.full((rows, columns, channels), pad, features.dtype)
     kept = features[: max(rows - top, 0), : max(columns - left, 0)]
     padded[top : top + kept.shape[0], left : left + kept.shape[1]] = kept
     out = np.zeros((height, width, weights.shape[0]), features.dtype)
     for ky in range(kh):
         for kx in range(kw):
-            taps = padded[ky : ky + height * sy : sy, kx : kx + width * sx : sx][:height, :width]
+            y, x = ky * step_y, kx * step_x
+            taps = padded[y : y + height * sy : sy, x : x + width * sx : sx][:height, :width]
             out += taps @ weights[:, ky, kx].T
     return out
 
@@ -189,12 +202,13 @@ def window_sums(
     pads: tuple[int, int],
     size: tuple[int, int],
     pad: Any,
+    dilation: tuple[int, int],
 ) -> npt.NDArray[Any]:
     """Sums over the windows, of each channel: [y][x][c]."""
     return np.concatenate(
         [
             convolve(features[..., c : c + 1], np.ones((1, *taps, 1), features.dtype), strides,
-                     pads, size, pad)
+                     pads, size, pad, dilation)
             for c in range(features.shape[2])
         ],
         axis=2,
@@ -211,26 +225,31 @@ def _convolved(get: Registers, memory: Memory, dpu: Dpu) -> tuple[Any, Any, int]
     pads = get("CNA.PAD_CON0.PAD_TOP"), get("CNA.PAD_CON0.PAD_LEFT")
     taps = get("CNA.WEIGHT_SIZE2.WEIGHT_HEIGHT"), get("CNA.WEIGHT_SIZE2.WEIGHT_WIDTH")
     pad = wide(_pad_value(get, dtype))
+    control = "CNA.CONV_CON3.ATROUS_"
+    dilation = get(f"{control}Y_DILATION") + 1, get(f"{control}X_DILATION") + 1
     size = get("DPU.DATA_CUBE_HEIGHT.HEIGHT") + 1, get("DPU.DATA_CUBE_WIDTH.WIDTH") + 1
 
     values = np.zeros((*size, dpu.channels), wide)
     magnitudes = np.zeros((*size, dpu.channels), wide)
     if depthwise:
-        weights = _read_depthwise_weights(get, memory).astype(wide)
+        weights = _read_depthwise_weights(get, memory, dtype).astype(wide)
         kernels = len(weights)
         for c in range(kernels):
             one, kernel = features[..., c : c + 1], weights[c][None, ..., None]
-            values[..., c : c + 1] = convolve(one, kernel, strides, pads, size, pad)
+            values[..., c : c + 1] = convolve(one, kernel, strides, pads, size, pad, dilation)
+            magnitudes[..., c : c + 1] = convolve(
+                abs(one), abs(kernel), strides, pads, size, abs(pad), dilation
+            )
     else:
         weights = _read_weights(get, memory, dtype).astype(wide)
         kernels = len(weights)
-        values[..., :kernels] = convolve(features, weights, strides, pads, size, pad)
+        values[..., :kernels] = convolve(features, weights, strides, pads, size, pad, dilation)
         magnitudes[..., :kernels] = convolve(
-            abs(features), abs(weights), strides, pads, size, abs(pad)
+            abs(features), abs(weights), strides, pads, size, abs(pad), dilation
         )
     factor = np.broadcast_to(dpu.window_factor(), (dpu.channels,))
     if factor.any():
-        sums = window_sums(features, taps, strides, pads, size, pad)
+        sums = window_sums(features, taps, strides, pads, size, pad, dilation)
         if not depthwise:
             sums = sums.sum(axis=2, keepdims=True)
         values[..., :kernels] += factor[:kernels] * sums

@@ -81,6 +81,7 @@ class Conv:
     weight_reuse: bool = False
     data_reuse: bool = False
     depthwise: bool = False
+    dilation: tuple[int, int] = (1, 1)
     features: int = 0x10000000
     weights: int = 0x20000000
     output: int = 0x30000000
@@ -149,7 +150,7 @@ class Conv:
         row, surface = self.pitches
         line, out_surface = self.out_pitches
         lines, step = (1, 1) if self.off else (4, 4)
-        group = 64 if self.depthwise else 16 if precision else 32
+        group = (16 if precision else 32) * (2 if self.depthwise else 1)
         atoms = group * self.out_bytes // 16
         data_banks, weight_banks = self.banks
         height, width = self.out
@@ -161,6 +162,8 @@ class Conv:
             "CNA.CONV_CON2.FEATURE_GRAINS": self.kernel[0] + self.stride[0] + 1,
             "CNA.CONV_CON3.CONV_Y_STRIDE": self.stride[0],
             "CNA.CONV_CON3.CONV_X_STRIDE": self.stride[1],
+            "CNA.CONV_CON3.ATROUS_Y_DILATION": self.dilation[0] - 1,
+            "CNA.CONV_CON3.ATROUS_X_DILATION": self.dilation[1] - 1,
             "CNA.DATA_SIZE0.DATAIN_WIDTH": self.width,
             "CNA.DATA_SIZE0.DATAIN_HEIGHT": self.height,
             "CNA.DATA_SIZE1.DATAIN_CHANNEL_REAL": (self.channels - 1) & 0x3FFF,

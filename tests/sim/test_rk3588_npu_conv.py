@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim.rk3588_reference import convolve
-from sim.rk3588_streams import Conv, Rig
+from sim.rk3588_streams import Conv, Rig, operands
 
 from npukit.sim import _rk3588
 
@@ -35,7 +35,9 @@ def convs(draw: st.DrawFn) -> Conv:
     lanes = 16 if dtype == "int8" else 8
     kernel = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
     stride = draw(st.tuples(st.integers(1, 7), st.integers(1, 7)))
-    pads = tuple(draw(st.integers(0, size - 1)) for size in kernel)
+    dilation = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    spans = [(size - 1) * step + 1 for size, step in zip(kernel, dilation, strict=True)]
+    pads = tuple(draw(st.integers(0, min(span - 1, 15))) for span in spans)
     size = draw(st.tuples(st.integers(1, 9), st.integers(1, 9)))
     # Any output whose last window still touches the input.
     out = tuple(
@@ -54,6 +56,7 @@ def convs(draw: st.DrawFn) -> Conv:
         kernels=kernels,
         kernel=kernel,
         stride=stride,
+        dilation=dilation,
         pads=(pads[0], pads[1]),
         out=(out[0], out[1]),
         pad_value=draw(st.integers(-128, 127)) if dtype == "int8" else draw(st.just(0x3C00)),
@@ -286,3 +289,68 @@ def test_channels_without_a_kernel_are_zero_whatever_the_features() -> None:
     got = got.transpose(1, 0, 2).reshape(16, 16)
     assert np.isinf(got[:, :3]).all()
     assert not got[:, 3:].any()
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), level=st.sampled_from(LEVELS), seed=st.integers(0, 2**32 - 1))
+def test_channel_last_input_agrees_with_the_reference(
+    data: st.DataObject, level: str, seed: int
+) -> None:
+    """Of one to four channels, lines filled up to a stride; bytes converted, each channel alone."""
+    draw = data.draw
+    channels = draw(st.integers(1, 4))
+    dtype = draw(st.sampled_from(["int8", "fp16"]))
+    kernel = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    height, width = draw(st.tuples(st.integers(3, 9), st.integers(3, 9)))
+    padded = draw(st.booleans())  # to the right, by the output's size: needs all columns
+    stored = width + (0 if padded else draw(st.integers(0, 5)))
+    conv = Conv(
+        dtype, "int32" if dtype == "int8" else "fp32", height, stored,
+        16 if dtype == "int8" else 8, draw(st.integers(1, 40)), kernel,
+        pads=(kernel[0] - 1, kernel[1] - 1), off=True,
+        out=(height + kernel[0] - 1, width + (kernel[1] - 1) * padded),
+        pad_value=draw(st.integers(-128, 127)) if dtype == "int8" else 0,
+    )  # fmt: skip
+    convert = dtype == "int8" and draw(st.booleans())
+    changes = {
+        "CNA__CONV_CON1__ARGB_IN": 7 + channels,
+        "CNA__CONV_CON1__NONALIGN_DMA": 1,
+        "CNA__FC_DATA_SIZE0__DMA_WIDTH": width,
+        "CNA__CVT_CON0__CVT_BYPASS": int(not convert),
+        "CNA__CVT_CON0__CVT_TYPE": 0,
+        "CNA__CVT_CON5__PER_CHANNEL_CVT_EN": draw(st.sampled_from([0xFFFF, (16**channels) - 1])),
+        "CNA__CBUF_CON1__DATA_ENTRIES": height * stored,
+    }
+    if convert:
+        changes["CNA__CVT_CON0__DATA_SIGN"] = draw(st.integers(0, 1))
+        for i in range(4):
+            changes[f"CNA__CVT_CON0__CVT_TRUNCATE_{i}"] = draw(st.integers(0, 16))
+            changes[f"CNA__CVT_CON{i + 1}__CVT_SCALE{i}"] = draw(st.integers(0, 0xFFFF))
+            changes[f"CNA__CVT_CON{i + 1}__CVT_OFFSET{i}"] = draw(st.integers(-200, 200))
+    rig = Rig()
+    rng = np.random.default_rng(seed)
+    size = ((height - 1) * stored + width) * channels
+    rig.add(conv.features, operands(dtype, size, rng, exact=True))
+    rig.add(
+        conv.weights, operands(dtype, conv.spans()["weights"][1] // conv.bytes, rng, exact=True)
+    )
+    rig.blank(*conv.spans()["output"])
+    words = conv.words(**changes)
+    with simd(level):
+        completion = rig.run(words)
+    assert completion.error is None, str(completion.error)
+    rig.check(words, exact=True)
+
+
+def test_columns_that_are_not_read_may_not_be_seen() -> None:
+    conv = Conv("fp16", "fp16", 4, 8, 8, 16, (1, 3), out=(4, 6), off=True)
+    changes = {
+        "CNA__CONV_CON1__ARGB_IN": 10,
+        "CNA__CONV_CON1__NONALIGN_DMA": 1,
+        "CNA__FC_DATA_SIZE0__DMA_WIDTH": 7,
+    }
+    rig = Rig()
+    rig.place(conv, np.random.default_rng(0))
+    fault = rig.run(conv.words(**changes)).error
+    assert fault is not None
+    assert (fault.kind, fault.field) == ("unsupported", "DATAIN_WIDTH")

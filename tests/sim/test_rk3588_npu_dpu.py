@@ -25,6 +25,7 @@ OUTPUTS = {
     "int8": ["int8", "int16", "int32"],
     "depthwise": ["int8", "int16"],
     "fp16": ["fp16", "fp32"],
+    "depthwise fp16": ["fp16", "fp32"],
 }
 
 Fields = dict[str, int]
@@ -142,18 +143,20 @@ def output(draw: st.DrawFn) -> Fields:
 
 @st.composite
 def convs(draw: st.DrawFn) -> Conv:
-    kind = draw(st.sampled_from(["int8", "int8", "fp16", "depthwise"]))
-    floats = kind == "fp16"
+    kind = draw(st.sampled_from(["int8", "int8", "fp16", "depthwise", "depthwise fp16"]))
+    floats = "fp16" in kind
+    dilation = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
     kernel = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
     out = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
     stride = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
     channels = 16 * draw(st.integers(1, 9))
-    kernels = channels if kind == "depthwise" else draw(st.integers(1, 70))
+    depthwise = "depthwise" in kind
+    kernels = channels if depthwise else draw(st.integers(1, 70))
     return Conv(
         dtype="fp16" if floats else "int8",
         out_dtype=draw(st.sampled_from(OUTPUTS[kind])),
-        height=(out[0] - 1) * stride[0] + kernel[0],
-        width=(out[1] - 1) * stride[1] + kernel[1],
+        height=(out[0] - 1) * stride[0] + (kernel[0] - 1) * dilation[0] + 1,
+        width=(out[1] - 1) * stride[1] + (kernel[1] - 1) * dilation[1] + 1,
         channels=channels,
         kernels=kernels,
         kernel=kernel,
@@ -161,7 +164,8 @@ def convs(draw: st.DrawFn) -> Conv:
         pads=(draw(st.integers(0, kernel[0] - 1)), draw(st.integers(0, kernel[1] - 1))),
         out=out,
         pad_value=0 if floats else draw(st.integers(-128, 127)),
-        depthwise=kind == "depthwise",
+        depthwise=depthwise,
+        dilation=dilation,
         written=kernels + draw(st.integers(0, 40)),
     )
 
