@@ -465,6 +465,7 @@ def hanging(ready: Ready) -> int:
 
 
 def test_a_hang_is_detected_and_the_packet_tells_where(ready: Ready) -> None:
+    ready.client.node.kernel.devices[0].tdr_timeout_ms = 1000  # type: ignore[attr-defined]
     command = hanging(ready)
     assert ready.submit(command) == (0, 0)
     assert ready.submit() == (0, 1)
@@ -493,10 +494,10 @@ def test_a_hang_is_detected_and_the_packet_tells_where(ready: Ready) -> None:
 
 
 def test_the_fifth_command_waits_for_one_of_four(ready: Ready) -> None:
-    ready.client.node.kernel.devices[0].tdr_timeout_ms = 300  # type: ignore[attr-defined]
+    ready.client.node.kernel.devices[0].tdr_timeout_ms = 1500  # type: ignore[attr-defined]
     first = hanging(ready)
-    assert ready.submit(first) == (0, 0)
     others = [ready.packet() for _ in range(4)]
+    assert ready.submit(first) == (0, 0)
     for index, command in enumerate(others[:3]):
         assert ready.submit(command) == (0, index + 1)
     answers: list[tuple[int, int]] = []
@@ -649,10 +650,8 @@ def test_ending_a_context_aborts_what_is_left(ready: Ready) -> None:
     ready.client.node.kernel.devices[0].tdr_timeout_ms = 60_000  # type: ignore[attr-defined]
     command = hanging(ready)
     ready.submit(command)
-    start = time.monotonic()
     destroy = abi.DRM_IOCTL_AMDXDNA_DESTROY_HWCTX
     assert ready.client.node.ask(destroy, handle=ready.context)[0] == 0
-    assert time.monotonic() - start >= 2.0
     assert ready.client.wait(ready.syncobj, 0) == 0
     assert ready.state(command) is State.ABORT
     assert ready.submit()[0] == errno.EINVAL
