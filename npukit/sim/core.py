@@ -8,12 +8,12 @@ import errno
 import functools
 import os
 import stat
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from npukit import _fast
 from npukit.ioctl.kernel import round_to_page
+from npukit.ioctl.memory import OwnMemory
 
 if TYPE_CHECKING:
     from .kernel import SimKernel
@@ -65,19 +65,14 @@ class Caller(Protocol):
 
 
 class LocalCaller:
-    """This process. Its memory goes through a scratch file, so that a bad pointer is EFAULT.
-
-    The kernel itself copies between the file and the pointer; that is exact, needs no privilege and
-    works under emulation, where reading another process's memory does not.
-    """
+    """This process."""
 
     alive = True
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.files: dict[int, SimFile] = {}
-        self._lock = threading.Lock()
-        self._scratch = -1
+        self._memory = OwnMemory()
 
     def give(self, fd: int) -> int:
         return fd
@@ -94,48 +89,18 @@ class LocalCaller:
     def closes_on_exec(self, fd: int) -> bool:
         return not os.get_inheritable(fd)
 
-    def _file(self) -> int:
-        if self._scratch < 0:
-            self._scratch = os.memfd_create("npukit-user-memory")
-        return self._scratch
-
     def copy_from_user(self, address: int, size: int) -> bytes:
-        if size == 0:
-            return b""
-        source = _at(address, size)
-        with self._lock:
-            try:
-                if os.pwrite(self._file(), source, 0) == size:
-                    return os.pread(self._file(), size, 0)
-            except OSError as error:
-                if error.errno != errno.EFAULT:
-                    raise
-        raise Errno(errno.EFAULT)
+        data = self._memory.read(address, size)
+        if data is None:
+            raise Errno(errno.EFAULT)
+        return data
 
     def copy_to_user(self, address: int, data: bytes) -> None:
-        if not data:
-            return
-        target = _at(address, len(data))
-        with self._lock:
-            os.pwrite(self._file(), data, 0)
-            try:
-                if os.preadv(self._file(), [target], 0) == len(data):
-                    return
-            except OSError as error:
-                if error.errno != errno.EFAULT:
-                    raise
-        raise Errno(errno.EFAULT)
+        if not self._memory.write(address, data):
+            raise Errno(errno.EFAULT)
 
     def close(self) -> None:
-        if self._scratch >= 0:
-            os.close(self._scratch)
-            self._scratch = -1
-
-
-def _at(address: int, size: int) -> ctypes.Array[ctypes.c_char]:
-    if not 0 <= address <= (1 << 64) - size:
-        raise Errno(errno.EFAULT)
-    return (ctypes.c_char * size).from_address(address)
+        self._memory.close()
 
 
 class Piece(NamedTuple):
