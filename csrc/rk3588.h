@@ -111,6 +111,8 @@ struct npu_cached {
     int64_t shape[4];
 };
 
+#define NPU_LUT_ENTRIES 513
+
 struct npu {
     const uint32_t *masks; /* [offset / 4]: legal bits, 0 = no such register */
     uint32_t registers[NPU_BLOCKS][2][NPU_BLOCK_REGISTERS];
@@ -118,6 +120,7 @@ struct npu {
     uint8_t pointer[NPU_BLOCKS], executer[NPU_BLOCKS];
     uint8_t *cbuf; /* data banks first, weight banks behind them */
     struct npu_cached features, weights;
+    int16_t lut[2][NPU_LUT_ENTRIES]; /* LE and LO */
 };
 
 struct npu_run {
@@ -230,6 +233,15 @@ struct npu_elementwise {
     int32_t offset, scale;
 };
 
+/* The lookup behind EW: in LE below zero, in LO from zero on. */
+struct npu_lookup {
+    int enabled;
+    const int16_t (*tables)[NPU_LUT_ENTRIES];
+    float steps[2];  /* between entries */
+    float slopes[2]; /* below LE and above LO */
+    float offset, factor; /* of the output */
+};
+
 /* What CORE or the memory hands to DPU, what it does and where it puts it. */
 struct npu_output {
     int64_t width, height, channels; /* as written */
@@ -239,6 +251,7 @@ struct npu_output {
     enum npu_precision precision; /* of the elements written */
     struct npu_stage bs, bn;
     struct npu_elementwise ew;
+    struct npu_lookup lookup;
     int round_away, shift; /* of the output conversion */
     int32_t offset, scale;
     int plain; /* nothing but a change of format */

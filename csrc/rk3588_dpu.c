@@ -45,17 +45,47 @@ static const struct npu_rule modes[] = {
     {DPU_TP_ORG_EN, 0, "transposition"},
     {DPU_TP_PRECISION, 0, "transposition"},
     {DPU_SIZE_C_WDMA, 0, "transposition"},
-    {DPU_CVT_TYPE, 0, "output conversion that adds first"},
-    {DPU_MINUS_EXP, 0, "output conversion"},
     {DPU_UNDOC_40C4_VALUE, 0, "a register that no manual describes"},
+};
+
+static const struct npu_rule integer_conversion[] = {
+    {DPU_CVT_TYPE, 0, "output conversion that adds first"},
+    {DPU_MINUS_EXP, 0, "an exponent of integers"},
 };
 
 /* In floating point the output is converted by FP32TOFP16_EN alone. */
 static const struct npu_rule float_conversion[] = {
+    {DPU_CVT_TYPE, 0, "output conversion in floating point"},
+    {DPU_MINUS_EXP, 0, "output conversion in floating point"},
     {DPU_OUT_CVT_OFFSET, 0, "output conversion in floating point"},
     {DPU_OUT_CVT_SCALE, 1, "output conversion in floating point"},
     {DPU_CVT_ROUND, 0, "output conversion in floating point"},
     {DPU_OUT_CVT_SHIFT, 0, "output conversion in floating point"},
+};
+
+/* Behind a lookup: (value + offset) / 2^MINUS_EXP. */
+static const struct npu_rule lookup_conversion[] = {
+    {DPU_CVT_TYPE, 1, "output conversion of a lookup that multiplies first"},
+    {DPU_OUT_CVT_SCALE, 1, "output conversion of a lookup"},
+    {DPU_CVT_ROUND, 0, "output conversion of a lookup"},
+    {DPU_OUT_CVT_SHIFT, 0, "output conversion of a lookup"},
+};
+
+/* How all programs known to use the tables set them up. */
+static const struct npu_rule lookup_modes[] = {
+    {DPU_LUT_CAL_SEL, 0, "expanded lookup tables"},
+    {DPU_LUT_HYBRID_PRIORITY, 1, "LE having priority"},
+    {DPU_LUT_OFLOW_PRIORITY, 1, "LE having priority above both tables"},
+    {DPU_LUT_UFLOW_PRIORITY, 0, "LO having priority below both tables"},
+    {DPU_LUT_LO_LE_MUX, 2, "another choice of table"},
+    {DPU_LUT_EXPAND_EN, 0, "expanded lookup tables"},
+    {DPU_LUT_ROAD_SEL, 0, "the second road"},
+    {DPU_LUT_LE_END, 0, "tables that do not meet at 0"},
+    {DPU_LUT_LO_START, 0, "tables that do not meet at 0"},
+    {DPU_EW_OP_TYPE, 0, "a product before a lookup"},
+    {DPU_EW_ALU_ALGO, 0, "an operation before a lookup"},
+    {DPU_EW_OP_SRC, 0, "operands from memory before a lookup"},
+    {DPU_EW_RELU_BYPASS, 1, "a clamp beside a lookup"},
 };
 
 static const struct npu_rule rdma_modes[] = {
@@ -125,9 +155,15 @@ static int decode_precision(const struct npu *npu, struct npu_output *out, struc
 static int decode_conversion(const struct npu *npu, struct npu_output *out,
                              struct npu_fault *fault)
 {
+    if (out->lookup.enabled)
+        return npu_require(npu, lookup_conversion,
+                           sizeof lookup_conversion / sizeof *lookup_conversion, fault);
     if (out->fp16)
         return npu_require(npu, float_conversion,
                            sizeof float_conversion / sizeof *float_conversion, fault);
+    if (npu_require(npu, integer_conversion,
+                    sizeof integer_conversion / sizeof *integer_conversion, fault))
+        return -1;
     out->offset = (int32_t)npu_get(npu, DPU_OUT_CVT_OFFSET);
     out->scale = signed_16(npu_get(npu, DPU_OUT_CVT_SCALE));
     out->shift = (int)npu_get(npu, DPU_OUT_CVT_SHIFT);
@@ -522,6 +558,60 @@ static int decode_erdma(const struct npu *npu, struct npu_output *out, struct np
     return 0;
 }
 
+static int decode_table(const struct npu *npu, struct npu_output *out, int lo,
+                        struct npu_fault *fault)
+{
+    const uint32_t bound = lo ? DPU_LUT_LO_END : DPU_LUT_LE_START;
+    const uint32_t select = lo ? DPU_LUT_LO_INDEX_SELECT : DPU_LUT_LE_INDEX_SELECT;
+    const uint32_t scale = lo ? DPU_LUT_LO_SLOPE_OFLOW_SCALE : DPU_LUT_LE_SLOPE_UFLOW_SCALE;
+    const uint32_t shift = lo ? DPU_LUT_LO_SLOPE_OFLOW_SHIFT : DPU_LUT_LE_SLOPE_UFLOW_SHIFT;
+    const int64_t step = npu_get(npu, select) <= 21 ? INT64_C(1) << npu_get(npu, select) : 0;
+    const int64_t size = (NPU_LUT_ENTRIES - 1) * step;
+
+    if (!step)
+        return unsupported(fault, npu, select, "a table that ends behind 32 bits");
+    if ((int32_t)npu_get(npu, bound) != (lo ? size : -size))
+        return unsupported(fault, npu, bound, "a table that its 512 steps do not fill");
+    if (npu_get(npu, scale) & 0x8000)
+        return unsupported(fault, npu, scale, "whether bit 15 is a sign here is not known");
+    out->lookup.steps[lo] = (float)step;
+    out->lookup.slopes[lo] =
+        (float)npu_get(npu, scale) / (float)(UINT32_C(1) << npu_get(npu, shift));
+    return 0;
+}
+
+/*
+ * The programs that are known set EW to the maximum with a register that is 0, and fill the tables
+ * with what is not negative. Whether it comes before or behind the lookup cannot be told from them:
+ * before it, nothing would be below 0, which they rely on; so it is taken to be behind.
+ */
+static int decode_lookup(const struct npu *npu, struct npu_output *out, struct npu_fault *fault)
+{
+    struct npu_lookup *lookup = &out->lookup;
+    const uint32_t exponent = npu_get(npu, DPU_MINUS_EXP);
+
+    if (!out->fp16)
+        return unsupported(fault, npu, DPU_EW_LUT_BYPASS, "lookup tables for integers");
+    if (npu_require(npu, lookup_modes, sizeof lookup_modes / sizeof *lookup_modes, fault) ||
+        decode_table(npu, out, 0, fault) || decode_table(npu, out, 1, fault))
+        return -1;
+    for (uint32_t i = 0; i < 8; i++) {
+        const uint32_t field = DPU_EW_OPERAND_0 + (i << 18);
+        if (!npu_get(npu, DPU_EW_OP_BYPASS) && npu_get(npu, field))
+            return unsupported(fault, npu, field, "an operation beside a lookup");
+    }
+    for (int i = 0; i < 2 * NPU_LUT_ENTRIES && !npu_get(npu, DPU_EW_OP_BYPASS); i++)
+        if (npu->lut[i / NPU_LUT_ENTRIES][i % NPU_LUT_ENTRIES] < 0)
+            return unsupported(fault, npu, DPU_EW_OP_BYPASS,
+                               "an operation beside a lookup with negative entries");
+    if (exponent > 63)
+        return unsupported(fault, npu, DPU_MINUS_EXP, "more than 63");
+    lookup->tables = npu->lut;
+    lookup->offset = (float)(int32_t)npu_get(npu, DPU_OUT_CVT_OFFSET);
+    lookup->factor = 1.0f / (float)(UINT64_C(1) << exponent);
+    return 0;
+}
+
 static int decode_elementwise(const struct npu *npu, struct npu_output *out, int rdma,
                               struct npu_fault *fault)
 {
@@ -530,10 +620,10 @@ static int decode_elementwise(const struct npu *npu, struct npu_output *out, int
     ew->algorithm = NPU_EW_NONE;
     if (npu_get(npu, DPU_EW_BYPASS))
         return 0;
-    if (!npu_get(npu, DPU_EW_LUT_BYPASS))
-        return unsupported(fault, npu, DPU_EW_LUT_BYPASS, "the lookup table");
     if (npu_get(npu, DPU_EW_BINARY_EN))
         return unsupported(fault, npu, DPU_EW_BINARY_EN, "comparison to 0 and 1");
+    if (out->lookup.enabled)
+        return decode_lookup(npu, out, fault);
     if (!npu_get(npu, DPU_EW_OP_BYPASS)) {
         if (decode_algorithm(npu, out, fault) ||
             decode_operand_conversion(npu, out, fault))
@@ -579,6 +669,7 @@ int npu_dpu_decode(const struct npu *npu, struct npu_output *out, int rdma, stru
 
     if (out->flying)
         out->fp16 = computed == NPU_FP16;
+    out->lookup.enabled = !npu_get(npu, DPU_EW_BYPASS) && !npu_get(npu, DPU_EW_LUT_BYPASS);
     if (npu_require(npu, modes, sizeof modes / sizeof *modes, fault) ||
         npu_require(npu, rules, sizeof rules / sizeof *rules, fault) ||
         decode_precision(npu, out, fault) || decode_conversion(npu, out, fault))
@@ -610,7 +701,7 @@ int npu_dpu_decode(const struct npu *npu, struct npu_output *out, int rdma, stru
         return inconsistent(fault, npu, DPU_RDMA_ERDMA_DISABLE,
                             "has to be 1 when EW takes no operands of elements");
     out->plain = npu_stage_idle(&out->bs) && npu_stage_idle(&out->bn) &&
-                 out->ew.algorithm == NPU_EW_NONE &&
+                 out->ew.algorithm == NPU_EW_NONE && !out->lookup.enabled &&
                  (out->fp16 || (out->precision == NPU_INT32 && out->scale == 1 && !out->shift &&
                                 !out->offset));
     return 0;

@@ -22,6 +22,7 @@
 #define BASE_ADDRESS 0x0010
 #define REGISTER_AMOUNTS 0x0014
 #define LUT_ACCESS_CFG 0x4100
+#define LUT_ACCESS_DATA 0x4104
 #define ENABLE_CONV 0x0d /* CNA, CORE and DPU */
 #define ENABLE_CONV_RDMA 0x1d
 #define ENABLE_FLYING 0x18 /* DPU and DPU_RDMA */
@@ -92,6 +93,7 @@ void npu_reset(struct npu *npu)
     memset(npu->pointer_config, 0, sizeof npu->pointer_config);
     memset(npu->pointer, 0, sizeof npu->pointer);
     memset(npu->executer, 0, sizeof npu->executer);
+    memset(npu->lut, 0, sizeof npu->lut);
     npu->features.valid = npu->weights.valid = 0;
 }
 
@@ -119,6 +121,24 @@ static uint32_t writable_bits(const struct npu *npu, uint32_t offset)
     return npu->masks[offset / 4];
 }
 
+/* -1: an entry behind the end of a lookup table. */
+static int set_register(struct npu *npu, uint32_t offset, uint32_t value)
+{
+    const uint32_t block = offset >> 12;
+    uint32_t *group = npu->registers[block][npu->pointer[block]];
+    uint32_t *access = &group[(LUT_ACCESS_CFG & 0xfff) / 4];
+
+    group[(offset & 0xfff) / 4] = value;
+    if (offset != LUT_ACCESS_DATA || !bit(*access, DPU_LUT_ACCESS_TYPE))
+        return 0;
+    /* Each entry written moves the address on. */
+    if ((*access & 0x3ff) >= NPU_LUT_ENTRIES)
+        return -1;
+    npu->lut[bit(*access, DPU_LUT_TABLE_ID)][*access & 0x3ff] = (int16_t)value;
+    ++*access;
+    return 0;
+}
+
 int npu_write_register(struct npu *npu, uint32_t offset, uint32_t value)
 {
     uint32_t block = offset >> 12, place = offset & 0xfff;
@@ -135,7 +155,7 @@ int npu_write_register(struct npu *npu, uint32_t offset, uint32_t value)
     if (place == NPU_S_POINTER)
         set_pointer(npu, block, value & 0x0fffffff);
     else
-        npu->registers[block][npu->pointer[block]][place / 4] = value;
+        return set_register(npu, offset, value);
     return 0;
 }
 
@@ -208,10 +228,9 @@ static int write_word(struct npu *npu, struct task *task, uint64_t word, int64_t
         set_pointer(npu, block, value);
         return 0;
     }
-    if (offset == LUT_ACCESS_CFG && bit(value, DPU_LUT_ACCESS_TYPE))
-        return npu_fail(fault, NPU_UNSUPPORTED, DPU_LUT_ACCESS_TYPE, 1, iova,
-                        "filling a lookup table; only 0 is modelled");
-    npu->registers[block][npu->pointer[block]][place / 4] = value;
+    if (set_register(npu, offset, value))
+        return npu_fail(fault, NPU_INCONSISTENT, NPU_REGISTER(offset), value, iova,
+                        "is behind the %d entries of a lookup table", NPU_LUT_ENTRIES);
     return 0;
 }
 

@@ -219,6 +219,34 @@ static void float_elementwise(const struct npu_elementwise *ew, const union npu_
     }
 }
 
+/* ---------------------------------------------------------------- lookup */
+
+/*
+ * Linear between entries, and beyond the tables by a slope. How the hardware rounds in between is
+ * not known; here it is one fp32 operation after the other. Not modelled are faults that have been
+ * seen on an RK3588: wrong results close to 0 when the offset of the output is negative, in flat
+ * parts of a table, and at entries that are 0 (rocket-userspace).
+ */
+static float look_up(const struct npu_lookup *lookup, float index)
+{
+    const int lo = !(index < 0);
+    const int16_t *table = lookup->tables[lo];
+    const float size = lookup->steps[lo] * (NPU_LUT_ENTRIES - 1);
+    float position, fraction;
+    int entry;
+
+    if (index < -size)
+        return table[0] + (index + size) * lookup->slopes[0];
+    if (index > size)
+        return table[NPU_LUT_ENTRIES - 1] + (index - size) * lookup->slopes[1];
+    if (index != index)
+        return index;
+    position = (lo ? index : index + size) / lookup->steps[lo];
+    entry = (int)position < NPU_LUT_ENTRIES - 2 ? (int)position : NPU_LUT_ENTRIES - 2;
+    fraction = position - (float)entry;
+    return table[entry] + fraction * (float)(table[entry + 1] - table[entry]);
+}
+
 /* ---------------------------------------------------------------- output */
 
 /* Integers of the output's width, as it lies in memory. */
@@ -286,6 +314,9 @@ static void process(const struct npu_space *space, const struct npu_output *out,
         float_stage(&out->bn, first, floats, count);
         if (operands)
             float_elementwise(ew, operands, floats, count);
+        for (int k = 0; out->lookup.enabled && k < count; k++)
+            floats[k] = (look_up(&out->lookup, floats[k]) + out->lookup.offset) *
+                        out->lookup.factor;
         convert_floats(out, floats, dst, count, level);
     } else {
         for (int k = 0; k < count; k++) {

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from sim.rk3588_streams import FILL, Conv, Flight, Pool, Rig, operands, word
+from sim.test_rk3588_npu_lut import lookup
 from support import SHARED
 
 from npukit.programs.rk3588.registers import (
@@ -106,7 +107,6 @@ UNSUPPORTED = [
     ("DPU.OUT_CVT_SHIFT.MINUS_EXP", 1),
     ("DPU.OUT_CVT_SHIFT.CVT_TYPE", 1),
     ("DPU.UNDOC_40C4.VALUE", 1),
-    ("DPU.LUT_ACCESS_CFG.LUT_ACCESS_TYPE", 1),
 ]
 
 
@@ -210,7 +210,6 @@ DPU_FAULTS = [
     *(("unsupported", "DPU.EW_CFG.EW_ALU_ALGO", value) for value in (3, 5, 6, 7, 8, 15)),
     ("unsupported", "DPU.EW_CFG.EW_EQUAL_EN", 1),
     ("unsupported", "DPU.EW_CFG.EW_BINARY_EN", 1),
-    ("unsupported", "DPU.EW_CFG.EW_LUT_BYPASS", 0),
     ("unsupported", "DPU.EW_CVT_SCALE_VALUE.EW_TRUNCATE", 1),
     ("unsupported", "DPU_RDMA.RDMA_BRDMA_CFG.BRDMA_DATA_USE", 3),
     ("inconsistent", "DPU.BS_MUL_CFG.BS_MUL_SRC", 1),
@@ -517,7 +516,7 @@ WITHOUT_EFFECT = {
     "DPU.EW_CVT_SCALE_VALUE": None,
     "DPU.EW_RELUX_CMP_VALUE": None,
     **{f"DPU.EW_OP_VALUE_{i}": None for i in range(8)},
-    "DPU.LUT_ACCESS_CFG": {"LUT_TABLE_ID", "LUT_ADDR"},
+    "DPU.LUT_ACCESS_CFG": None,
     **{
         f"DPU.LUT_{name}": None
         for name in ("ACCESS_DATA", "CFG", "INFO", "LE_START", "LE_END", "LO_START", "LO_END")
@@ -545,8 +544,7 @@ FUSED_WITHOUT_EFFECT = {
     "DPU.EW_CVT_OFFSET_VALUE": None,
     "DPU.EW_RELUX_CMP_VALUE": None,
     "DPU.FEATURE_MODE_CFG": {"BURST_LEN"},
-    "DPU.LUT_ACCESS_CFG": {"LUT_TABLE_ID", "LUT_ADDR"},  # read access
-    **{name: None for name in WITHOUT_EFFECT if "LUT" in name and "ACCESS_CFG" not in name},
+    **{name: None for name in WITHOUT_EFFECT if "LUT" in name},
     **{f"DPU.EW_OP_VALUE_{i}": None for i in range(8)},  # operands come from memory
     "DPU.EW_CFG": {"EW_MUL_PRELU", "EW_CVT_ROUND"},
     "DPU.OUT_CVT_SHIFT": {"CVT_ROUND"},  # no value lies at a tie
@@ -641,6 +639,11 @@ def _streams() -> list[list[int]]:
         Conv(weight_reuse=True, data_reuse=True).words(),
         fused(),
         Flight("int8", "int16", 3, 5, 40, 1, 2).words(),
+        [
+            word(DPU.LUT_ACCESS_CFG, 1 << 17 | 500),
+            *(word(DPU.LUT_ACCESS_DATA, value) for value in range(10)),
+            *Flight("fp16", "fp16", 2, 7, 24).words(**lookup()),
+        ],
         Pool("average", "int8", 7, 6, 32, (3, 2), (2, 1), (1, 1, 1, 0), (4, 5)).words(),
         Pool("max", "fp16", 7, 6, 24, (3, 2), (2, 1), (1, 1, 1, 0), (4, 5)).words(),
         Flight("fp16", "fp16", 2, 7, 24).words(DPU__BS_CFG__BS_RELU_BYPASS=0),
@@ -721,7 +724,7 @@ def test_mutated_streams_give_a_fault_or_the_right_result(seed: int) -> None:
 
 
 def plain(words: list[int]) -> bool:
-    """Whether the reference, which knows neither groups nor the CBUF, can tell the result."""
+    """Whether the reference, which knows no groups, CBUF or tables, can tell the result."""
     pointers = {word for word in words if word & 0xFFF == 4 and word >> 48 & 1}
     reuse = any(word & 0xFFFF == CNA.CBUF_CON0.offset and word >> 28 & 3 for word in words)
     known = {
@@ -730,7 +733,8 @@ def plain(words: list[int]) -> bool:
         for register in block.registers()
         if register.offset & 0xFFF == 4
     }
-    return pointers <= known and not reuse
+    tables = any(word & 0xFFFF == DPU.EW_CFG.offset and not word >> 16 & 0x81 for word in words)
+    return pointers <= known and not reuse and not tables
 
 
 def test_random_words() -> None:
