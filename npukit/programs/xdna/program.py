@@ -126,6 +126,9 @@ class Reservation:
             self._held = False
             self._budget._give(self.size)
 
+    close = release
+    """So that a device can hold it in quarantine."""
+
 
 class MemoryBudget:
     """So many bytes, for the buffers of the programs that it is given to.
@@ -659,7 +662,9 @@ class Run:
                 if context is not None:
                     context.close()
             except NpuError:
-                program.device.quarantine += runs
+                # The context stays, with the images of its units, and what they are charged.
+                program.device.quarantine += [*runs, *program._reservations]
+                program._reservations = []
                 program._runs.clear()
                 return False
         for run in runs:
@@ -691,7 +696,7 @@ def quarantined(device: AmdxdnaDevice) -> list[AmdxdnaBuffer]:
     held: dict[int, Any] = {}
     for item in device.quarantine:
         used = (*item._buffers, item._command.buffer) if isinstance(item, Run) else (item,)
-        held.update({buffer.handle: buffer for buffer in used})
+        held.update({b.handle: b for b in used if isinstance(b, AmdxdnaBuffer)})
     return list(held.values())
 
 

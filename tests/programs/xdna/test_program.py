@@ -345,8 +345,9 @@ def test_a_run_that_cannot_be_ended_is_quarantined_and_stays_charged() -> None:
             kernel.close()
             assert not copy.source.closed
             assert copy.source.in_use
-            # Two buffers, the instructions and the packet.
-            assert budget.used == 2 * BYTES + len(kernel.stream.to_bytes()) + 4096
+            # Two buffers, the instructions, the packet, and the PDI of the context that stays.
+            code, pdi = len(kernel.stream.to_bytes()), len(designs.MEMCPY_PDI)
+            assert budget.used == 2 * BYTES + code + 4096 + pdi
         # With the device's file all is over.
         assert copy.source.closed
         assert budget.used == 0
