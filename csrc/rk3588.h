@@ -181,7 +181,7 @@ static inline int64_t npu_precision_bytes(enum npu_precision precision)
     return precision == NPU_INT8 ? 1 : precision == NPU_INT32 || precision == NPU_FP32 ? 4 : 2;
 }
 
-/* value / 2^shift, value within 62 bits, shift at most 63: to nearest, ties to even or away from zero. */
+/* value / 2^shift, the value within 62 bits: to nearest, ties to even or away from zero. */
 static inline int64_t npu_shift_right(int64_t value, int shift, int away)
 {
     int64_t half;

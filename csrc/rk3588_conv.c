@@ -2,23 +2,25 @@
 /*
  * CNA and CORE: a direct or a depthwise convolution.
  *
- * Features are read as 16-byte atoms (16 int8 or 8 fp16 channels of one pixel) at
- * base + 16 * (c1 * surface pitch + y * row pitch + x). With GROUP_LINE_OFF = 0, LINE_STRIDE is
- * four row pitches and SURF_STRIDE the surface pitch less four widths; with 1, LINE_STRIDE is the
- * row pitch and SURF_STRIDE the surface pitch less one width. Padding on the left and at the top is
- * set by registers, on the right and at the bottom it is what the output size asks for.
+ * Features are read as 16-byte atoms (16 int8 or 8 fp16 channels of one pixel) at base + 16 * (c1 *
+ * surface pitch + y * row pitch + x). With GROUP_LINE_OFF = 0, LINE_STRIDE is four row pitches and
+ * SURF_STRIDE the surface pitch less four widths; with 1, LINE_STRIDE is the row pitch and
+ * SURF_STRIDE the surface pitch less one width. Padding on the left and at the top is set by
+ * registers, on the right and at the bottom it is what the output size asks for.
  *
- * Weights of a depthwise convolution are one kernel of as many channels as the input, in groups of 64
- * bytes: 64 int8 channels (what Mesa packs), 32 fp16 channels (rk3588 of allbilly, by one group).
+ * Weights of a depthwise convolution are one kernel of as many channels as the input, in groups of
+ * 64 bytes: 64 int8 channels (what Mesa packs), 32 fp16 channels (rk3588 of allbilly, by one
+ * group).
  *
  * Dilation: ATROUS_{X,Y}_DILATION pixels are skipped between the taps of a kernel. (The manual says
  * that so much padding is inserted, and that 0 is the usual convolution.)
  *
  * Channel-last input (ARGB_IN) has one to four channels side by side for each pixel; LINE_STRIDE
- * counts pixels, and DMA_WIDTH says how many of a line are there (the vendor's captures and programs
- * of allbilly, in fp16). The other channels of the atom are 0. Bytes become int8 by the input
- * conversion, round(x * scale >> truncate) + offset, for each channel its own: inferred from the one
- * program that is known to use it, Mesa's for one channel, where no other order could be told apart.
+ * counts pixels, and DMA_WIDTH says how many of a line are there (the vendor's captures and
+ * programs of allbilly, in fp16). The other channels of the atom are 0. Bytes become int8 by the
+ * input conversion, round(x * scale >> truncate) + offset, for each channel its own: inferred from
+ * the one program that is known to use it, Mesa's for one channel, where no other order could be
+ * told apart.
  *
  * The CBUF holds what a task has fetched when it fits the banks that the task gives it, features
  * first and weights behind them, so that the next task may reuse it. What does not fit is streamed:
@@ -522,7 +524,7 @@ static void add_channels(const struct conv *conv, const uint8_t *raw, int64_t pi
     }
 }
 
-/* Brings the rows first_row .. end_row - 1 into the panel, through the CBUF when all of them fit. */
+/* Brings the rows first_row .. end_row - 1 into the panel, through the CBUF when all rows fit. */
 static void load_rows(void *argument, int index, int threads)
 {
     struct job *job = argument;

@@ -3,20 +3,20 @@
  * The data processing unit and its operand DMA: what their registers ask for.
  *
  * Main data come from CORE, or in flying mode from memory (MRDMA). They pass the stages BS, BN and
- * EW and the output conversion (see rk3588_stage.c), and are written by the address model
- * DST_BASE + 16 * (surface * DST_SURF_STRIDE + y * (width + NOTCH) + x), one 16-byte atom a pixel.
- * Channels behind ORIG_CHANNEL are written as zero (measured on an RK3588, rocket-userspace).
+ * EW and the output conversion (see rk3588_stage.c), and are written by the address model DST_BASE
+ * + 16 * (surface * DST_SURF_STRIDE + y * (width + NOTCH) + x), one 16-byte atom a pixel. Channels
+ * behind ORIG_CHANNEL are written as zero (measured on an RK3588, rocket-userspace).
  *
- * Operands of channels: BRDMA reads int32 one after the other (BRDMA_DATA_USE 1, as Mesa's bias), or
- * groups of 64 bytes for 8 channels (7): int32 to add at 0, int16 for the sum of the window at 32,
- * int16 to multiply with at 48 (measured, rocket-userspace). In fp16 the operands to add are taken
- * to be fp32, as the operand register is 32 bits wide; the groups are not known there. What
+ * Operands of channels: BRDMA reads int32 one after the other (BRDMA_DATA_USE 1, as Mesa's bias),
+ * or groups of 64 bytes for 8 channels (7): int32 to add at 0, int16 for the sum of the window at
+ * 32, int16 to multiply with at 48 (measured, rocket-userspace). In fp16 the operands to add are
+ * taken to be fp32, as the operand register is 32 bits wide; the groups are not known there. What
  * NRDMA reads is not known to anybody: an attempt to use it hung.
  *
  * Operands of elements: ERDMA reads surfaces of atoms like the main data. EW_SURF_STRIDE and the
  * notch both describe the distance of surfaces, and are accepted where they agree. For a sum with
- * what a convolution makes, Mesa lets MRDMA read the even surfaces and ERDMA the odd ones
- * (COMB_USE 5).
+ * what a convolution makes, Mesa lets MRDMA read the even surfaces and ERDMA the odd ones (COMB_USE
+ * 5).
  */
 #include "rk3588.h"
 

@@ -3,12 +3,12 @@
  * The pooling unit and its input DMA: windows of one surface of 16-byte atoms each, in lanes.
  *
  * Source atoms are at SRC_BASE + 16 * (surface * SRC_SURF_STRIDE + y * SRC_LINE_STRIDE + x), output
- * atoms at DST_BASE + 16 * (surface * DST_SURF_STRIDE + y * (width + NOTCH) + x). A position outside
- * of the input holds the pad value and counts. An average is the sum times both reciprocals:
- * integers of 2^16 / k for int8, rounded to nearest, ties to even, which is what has been measured
- * on an RK3588 (an inexact reciprocal is too small, so that a tie goes towards zero); fp16 bit
- * patterns of 2^16 / k for fp16. There the order of the fp32 operations, and what NaN does to a
- * maximum, are not known. (Sources: rocket-userspace's notes on pooling, and the vendor's
+ * atoms at DST_BASE + 16 * (surface * DST_SURF_STRIDE + y * (width + NOTCH) + x). A position
+ * outside of the input holds the pad value and counts. An average is the sum times both
+ * reciprocals: integers of 2^16 / k for int8, rounded to nearest, ties to even, which is what has
+ * been measured on an RK3588 (an inexact reciprocal is too small, so that a tie goes towards zero);
+ * fp16 bit patterns of 2^16 / k for fp16. There the order of the fp32 operations, and what NaN does
+ * to a maximum, are not known. (Sources: rocket-userspace's notes on pooling, and the vendor's
  * captures, whose tasks of one pixel only wait.)
  */
 #include "rk3588.h"
@@ -322,8 +322,9 @@ static int check_memory(const struct npu_space *space, struct pool *pool, struct
         if (overlap < 0)
             return npu_fail(fault, NPU_NO_MEMORY, NPU_NO_FIELD, 0, NPU_NO_IOVA, "out of memory");
         if (overlap)
-            return npu_fail(fault, NPU_INCONSISTENT, PPU_DST_BASE_ADDR, pool->destination.base / ATOM,
-                            NPU_NO_IOVA, "the output overlaps %s", names[i]);
+            return npu_fail(fault, NPU_INCONSISTENT, PPU_DST_BASE_ADDR,
+                            pool->destination.base / ATOM, NPU_NO_IOVA,
+                            "the output overlaps %s", names[i]);
     }
     return 0;
 }
