@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sim.rk3588_streams import Conv, Rig
 
@@ -219,7 +219,7 @@ def place_operands(rig: Rig, conv: Conv, dtype: str, brdma: int, rng: np.random.
         rig.add(RESIDUAL, random_bytes(rng, dtype, size))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), level=st.sampled_from(LEVELS), seed=st.integers(0, 2**32 - 1))
 def test_any_stages_agree_with_the_reference(data: st.DataObject, level: str, seed: int) -> None:
     conv = data.draw(convs())
