@@ -9,8 +9,7 @@
  * registers, on the right and at the bottom it is what the output size asks for.
  *
  * Weights of a depthwise convolution are one kernel of as many channels as the input, in groups of
- * 64 bytes: 64 int8 channels (what Mesa packs), 32 fp16 channels (rk3588 of allbilly, by one
- * group).
+ * 64 bytes: 64 int8 channels (what Mesa packs), 32 fp16 channels (measured, rocket-userspace).
  *
  * Dilation: ATROUS_{X,Y}_DILATION pixels are skipped between the taps of a kernel. (The manual says
  * that so much padding is inserted, and that 0 is the usual convolution.)
@@ -285,7 +284,8 @@ static int decode_weights(const struct npu *npu, struct conv *conv, struct npu_f
 
 /*
  * PAD_CON1 carries an int8 sign-extended, or (as Mesa writes -128) in both low bytes; an fp16 in
- * its low half.
+ * its low half. A depthwise convolution on an RK3588 has been seen to pad some odd channels with
+ * the second byte (rocket-userspace); here all take the first, which is what programs mean.
  */
 static int decode_pad(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
 {

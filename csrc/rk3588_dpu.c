@@ -386,6 +386,9 @@ static int decode_window(const struct npu *npu, struct npu_output *out, int rdma
         return npu_expect(npu, DPU_OW_SRC, 0, "has to be 0 with OD_BYPASS", fault);
     if (!source && !npu_get(npu, DPU_OW_OP))
         return 0;
+    /* Measured: depthwise fp16 is exact with Mesa's 128 there, as if it were not. */
+    if (!source && out->fp16 && out->depthwise)
+        return 0;
     if (out->fp16 || out->flying)
         return unsupported(fault, npu, DPU_OD_BYPASS,
                            "window sums are modelled for convolutions of integers alone");

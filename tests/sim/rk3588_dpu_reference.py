@@ -64,7 +64,7 @@ class Dpu:
 
     def window_factor(self) -> Array | int:
         """What the sum of a window is multiplied with."""
-        if self.get("DPU.BS_OW_CFG.OD_BYPASS"):
+        if self.get("DPU.BS_OW_CFG.OD_BYPASS") or self.floats:
             return 0
         if self.get("DPU.BS_OW_CFG.OW_SRC"):
             return self._brdma(32, np.int16).astype(np.int64)

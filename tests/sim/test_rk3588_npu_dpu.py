@@ -391,3 +391,19 @@ def test_features_that_do_not_fit_their_banks_are_streamed() -> None:
     )
     assert rig.run(words).error is None
     rig.check(words)
+
+
+def test_depthwise_halves_ignore_the_factor_of_window_sums() -> None:
+    """Measured: programs for fp16 keep Mesa's 128 there, and are exact."""
+    conv = Conv(
+        "fp16", "fp16", 9, 8, 96, 96, (3, 3), pads=(1, 1), out=(9, 8), depthwise=True, written=96
+    )
+    rig = Rig()
+    rig.place(conv, np.random.default_rng(8), exact=True)
+    words = conv.words()
+    assert rig.run(words).error is None
+    rig.check(words, exact=True)
+    plain = rig.memory.mappings[2][1].copy()
+    words = conv.words(DPU__BS_OW_CFG__OD_BYPASS=0, DPU__BS_OW_OP__OW_OP=128)
+    assert rig.run(words, 0x4000).error is None
+    np.testing.assert_array_equal(rig.memory.mappings[2][1], plain)
