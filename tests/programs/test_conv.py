@@ -1,0 +1,440 @@
+# SPDX-License-Identifier: MIT
+"""Convolutions and sums on the simulated devices, against a plain reference in numpy's int64."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from support import no_leak
+
+import npukit
+from npukit.ioctl import ProgramError
+from npukit.programs.rk3588.conv import (
+    Addition,
+    Convolution,
+    add,
+    conv2d,
+    depthwise_conv2d,
+    execute,
+)
+from npukit.programs.rk3588.quantize import (
+    FixedPoint,
+    Quantization,
+    conv_factor,
+    fixed_point,
+    requantize,
+)
+
+Array = npt.NDArray[Any]
+DEVICES = ["rknpu", "rknpu-misc", "rocket"]
+
+
+@pytest.fixture(params=DEVICES, scope="module")
+def device(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with npukit.open(f"sim:{request.param}", strict=True) as device:
+        yield device
+
+
+relaxed = settings(
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+def random(rng: np.random.Generator, quantization: Quantization, shape: tuple[int, ...]) -> Array:
+    limits = np.iinfo(quantization.dtype)
+    return rng.integers(limits.min, limits.max + 1, shape, quantization.dtype)
+
+
+def centred(values: Array, quantization: Quantization) -> Array:
+    return values.astype(np.int64) - quantization.zero_point
+
+
+def finish(
+    sums: Array, factor: FixedPoint, outputs: Quantization, activation: str = "none"
+) -> Array:
+    """Values of the output's own dtype, from sums of centred products."""
+    offset = 128 if outputs.dtype == "uint8" else 0
+    limits = outputs.limits(activation)
+    stored = requantize(sums, factor, outputs.zero_point - offset, limits)
+    return (stored.astype(np.int64) + offset).astype(outputs.dtype)
+
+
+def pads_of(padding: Any, size: int, kernel: int, stride: int, axis: int) -> tuple[int, int]:
+    if padding == "valid":
+        return 0, 0
+    if padding == "same":
+        total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+        return total // 2, total - total // 2
+    return padding[2 * axis], padding[2 * axis + 1]
+
+
+def convolve(
+    x: Array, weights: Array, stride: tuple[int, int], padding: Any, depthwise: bool
+) -> Array:
+    """Sums of products of centred values, tap by tap: (out_height, out_width, channels)."""
+    kernel = weights.shape[1:3]
+    pads = [pads_of(padding, x.shape[i], kernel[i], stride[i], i) for i in (0, 1)]
+    x = np.pad(x, (*pads, (0, 0)))
+    size = [(x.shape[i] - kernel[i]) // stride[i] + 1 for i in (0, 1)]
+    total: Any = 0
+    for dy in range(kernel[0]):
+        for dx in range(kernel[1]):
+            seen = x[dy :: stride[0], dx :: stride[1]][: size[0], : size[1]]
+            tap = weights[:, dy, dx]
+            total = total + (seen * tap[0] if depthwise else seen @ tap.T)
+    return np.asarray(total)
+
+
+def check(
+    device: Any,
+    rng: np.random.Generator,
+    shape: tuple[int, int, int],
+    kernels: int | None,
+    kernel: tuple[int, int],
+    quantizations: tuple[Quantization, Quantization, Quantization],
+    stride: tuple[int, int] = (1, 1),
+    padding: Any = "same",
+    activation: str = "none",
+    addend: Quantization | None = None,
+) -> Convolution:
+    """Run one, depthwise when ``kernels`` is None, and compare every element."""
+    height, width, channels = shape
+    inputs, weights_quantization, outputs = quantizations
+    depthwise = kernels is None
+    x = random(rng, inputs, shape)
+    weights = random(rng, weights_quantization, (kernels or 1, *kernel, channels))
+    bias = rng.integers(-5000, 5000, kernels or channels, np.int32)
+    make = depthwise_conv2d if depthwise else conv2d
+    op = make(
+        height,
+        width,
+        weights,
+        bias,
+        *quantizations,
+        stride=stride,
+        padding=padding,
+        activation=activation,
+        addend=addend,
+    )
+    arguments = [x]
+    sums = convolve(
+        centred(x, inputs), centred(weights, weights_quantization), stride, padding, depthwise
+    )
+    sums += bias
+    if addend is not None:
+        other = random(rng, addend, op.output.shape)
+        arguments.append(other)
+        product = np.float32(inputs.scale) * np.float32(weights_quantization.scale)
+        sums += fixed_point(float(np.float32(addend.scale) / product))(centred(other, addend))
+    expected = finish(sums, conv_factor(*quantizations), outputs, activation)
+    found = execute(device, op, *arguments)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+    return op
+
+
+@st.composite
+def quantization(draw: st.DrawFn, low: float, high: float) -> Quantization:
+    dtype = draw(st.sampled_from(["uint8", "int8"]))
+    limits = np.iinfo(dtype)
+    zero = draw(st.integers(int(limits.min), int(limits.max)))
+    return Quantization(draw(st.floats(low, high)), zero, dtype)
+
+
+@st.composite
+def geometries(draw: st.DrawFn) -> dict[str, Any]:
+    kernel = (draw(st.integers(1, 5)), draw(st.integers(1, 5)))
+    explicit = st.tuples(
+        *(st.integers(0, size - 1) for size in (kernel[0], kernel[0], kernel[1], kernel[1]))
+    )
+    padding = draw(st.one_of(st.sampled_from(["same", "valid"]), explicit))
+    least = (1, 1) if padding == "same" else kernel
+    return {
+        "kernel": kernel,
+        "padding": padding,
+        "shape": (
+            draw(st.integers(least[0], 12)),
+            draw(st.integers(least[1], 12)),
+            draw(st.integers(1, 70)),
+        ),
+        "stride": (draw(st.integers(1, 3)), draw(st.integers(1, 3))),
+        "quantizations": (
+            draw(quantization(0.001, 0.1)),
+            draw(quantization(0.001, 0.02)),
+            # Factors below 1, so that relu6 can be had with each of them.
+            draw(quantization(0.01, 0.5)),
+        ),
+        "activation": draw(st.sampled_from(["none", "relu", "relu6"])),
+        "addend": draw(st.one_of(st.none(), quantization(0.01, 0.03))),
+    }
+
+
+@relaxed
+@given(geometries(), st.integers(1, 70), st.integers(0, 2**32))
+def test_conv2d_is_exact(device: Any, geometry: Any, kernels: int, seed: int) -> None:
+    check(device, np.random.default_rng(seed), kernels=kernels, **geometry)
+
+
+@relaxed
+@given(geometries(), st.integers(0, 2**32))
+def test_depthwise_conv2d_is_exact(device: Any, geometry: Any, seed: int) -> None:
+    check(device, np.random.default_rng(seed), kernels=None, **geometry)
+
+
+PLAIN = (Quantization(0.02, 3), Quantization(0.005, 140), Quantization(0.3, 100))
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernels", "kernel", "stride", "tasks", "reuses"),
+    [
+        ((14, 14, 512), 512, (1, 1), (1, 1), 2, True),  # whole weights beside 3 banks of features
+        ((200, 150, 16), 33, (3, 3), (2, 1), 2, True),
+        ((97, 200, 32), 20, (5, 3), (3, 2), 2, True),
+        ((40, 60, 64), None, (3, 3), (1, 1), 1, False),
+        ((150, 100, 40), None, (3, 5), (2, 2), 3, True),
+        ((40, 40, 256), 160, (3, 3), (1, 1), 2, False),  # weights streamed
+        ((4, 60, 1040), 20, (3, 3), (1, 1), 3, False),  # a window takes more than 5 banks
+        ((3, 110, 1040), 20, (3, 3), (1, 1), 1, False),  # a window takes more than 7 banks
+        ((2500, 1, 16), 16, (3, 1), (1, 1), 2, True),  # more rows than DATAIN_HEIGHT holds
+        ((2, 3, 8000), 4, (1, 1), (1, 1), 1, False),
+        ((3, 2047, 5), 6, (1, 31), (1, 7), 1, False),
+    ],
+)
+def test_tiling(
+    shape: tuple[int, int, int],
+    kernels: int | None,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    tasks: int,
+    reuses: bool,
+) -> None:
+    outputs = Quantization(0.0002 * kernel[0] * kernel[1] * shape[2], 100)
+    with npukit.open("sim:rocket", strict=True) as device:
+        op = check(
+            device,
+            np.random.default_rng(3),
+            shape,
+            kernels,
+            kernel,
+            (PLAIN[0], PLAIN[1], outputs),
+            stride,
+            addend=Quantization(0.05, 7),
+        )
+    program = op.program([0] * 2, 0, 0)
+    assert len(program.tasks) == tasks == len(op.tiles())
+    assert str(program).count("WEIGHT_REUSE=1") == (tasks - 1 if reuses else 0)
+
+
+@st.composite
+def sums(draw: st.DrawFn) -> dict[str, Any]:
+    return {
+        "shape": tuple(draw(st.integers(1, limit)) for limit in (9, 9, 100)),
+        "quantizations": tuple(draw(quantization(0.0005, 0.5)) for _ in range(3)),
+        "activation": draw(st.sampled_from(["none", "relu", "relu6"])),
+    }
+
+
+@relaxed
+@given(sums(), st.integers(0, 2**32))
+@example(
+    {
+        "shape": (2, 3, 4),
+        "quantizations": (Quantization(1e-6), Quantization(1.0), Quantization(1.0)),
+        "activation": "none",
+    },
+    1,
+)
+def test_add_is_exact(device: Any, case: dict[str, Any], seed: int) -> None:
+    first, second, outputs = case["quantizations"]
+    rng = np.random.default_rng(seed)
+    a, b = random(rng, first, case["shape"]), random(rng, second, case["shape"])
+    found = execute(
+        device, add(*case["shape"], first, second, outputs, activation=case["activation"]), a, b
+    )
+    scales = [np.float32(q.scale) for q in (first, second)]
+    largest = max(scales)
+    terms = [
+        fixed_point(float(scale / largest) * 2**14)(centred(values, q))
+        for scale, values, q in zip(scales, (a, b), (first, second), strict=True)
+    ]
+    factor = fixed_point(float(largest / np.float32(outputs.scale)) / 2**14)
+    total = terms[0] + terms[1]
+    np.testing.assert_array_equal(found, finish(total, factor, outputs, case["activation"]))
+
+    # And within the documented distance of the real sum.
+    steps = [
+        centred(values, q) * (float(scale) / float(np.float32(outputs.scale)))
+        for scale, values, q in zip(scales, (a, b), (first, second), strict=True)
+    ]
+    unit = float(largest) / 2**14 / float(np.float32(outputs.scale))
+    bound = (np.abs(steps[0]) + np.abs(steps[1])) * 2**-12 + 2 * unit
+    exact = factor.scale / 2**factor.shift * total
+    assert (np.abs(exact - (steps[0] + steps[1])) <= bound).all()
+
+
+def test_a_sum_may_be_large() -> None:
+    rng = np.random.default_rng(8)
+    q = Quantization(0.1, 120)
+    a, b = (random(rng, q, (112, 100, 40)) for _ in range(2))
+    with npukit.open("sim:rknpu", strict=True) as device:
+        found = execute(device, add(112, 100, 40, q, q, Quantization(0.2, 120)), a, b)
+    real = (a.astype(np.int64) + b) / 2
+    assert np.abs(found - real).max() <= 0.52
+
+
+def test_what_is_computed_is_close_to_the_real_convolution() -> None:
+    """In floating point, from dequantized tensors: half a step, and the scale's error."""
+    rng = np.random.default_rng(4)
+    inputs, weights_quantization, outputs = PLAIN
+    x = random(rng, inputs, (9, 9, 20))
+    weights = random(rng, weights_quantization, (12, 3, 3, 20))
+    op = conv2d(9, 9, weights, None, *PLAIN)
+    assert op.output.shape == (9, 9, 12)
+    real = convolve(
+        centred(x, inputs) * inputs.scale,
+        centred(weights, weights_quantization) * weights_quantization.scale,
+        (1, 1),
+        "same",
+        False,
+    )
+    steps = real / outputs.scale + outputs.zero_point
+    with npukit.open("sim:rknpu") as device:
+        found = execute(device, op, x)
+    assert np.abs(found - np.clip(steps, 0, 255)).max() < 0.52
+
+
+def test_tensors_follow_each_other_without_being_packed_again(device: Any) -> None:
+    """What one operation writes is what the next one reads: tails are no channels."""
+    rng = np.random.default_rng(6)
+    weights = random(rng, PLAIN[1], (24, 1, 1, 8))
+    middle = PLAIN[2]
+    first = conv2d(5, 6, weights, None, *PLAIN)
+    kernel = random(rng, PLAIN[1], (1, 3, 3, 24))
+    second = depthwise_conv2d(5, 6, kernel, None, middle, PLAIN[1], PLAIN[2])
+    x = random(rng, PLAIN[0], (5, 6, 8))
+    between = execute(device, first, x)
+    dirty = first.output.pack(between)
+    dirty[1, ..., 8:] = 77
+    assert np.array_equal(first.output.unpack(dirty), between)
+    expected = finish(
+        convolve(centred(between, middle), centred(kernel, PLAIN[1]), (1, 1), "same", True),
+        conv_factor(middle, PLAIN[1], PLAIN[2]),
+        PLAIN[2],
+    )
+    np.testing.assert_array_equal(execute(device, second, between), expected)
+
+
+def weights_of(*shape: int) -> Array:
+    """All zero, as real numbers."""
+    return np.full(shape, PLAIN[1].zero_point, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("size", "weights", "options", "rule"),
+    [
+        ((8, 8), weights_of(4, 3, 3), {}, "are needed"),
+        ((8, 8), weights_of(0, 3, 3, 4), {}, "are needed"),
+        ((0, 8), weights_of(4, 3, 3, 4), {}, "0 x 8 pixels"),
+        ((8, 8), weights_of(4, 3, 3, 4).view(np.int8), {}, "int8 values for a tensor of uint8"),
+        ((8, 8), weights_of(4, 3, 3, 4), {"stride": 8}, "CONV_Y_STRIDE = 8"),
+        ((8, 8), weights_of(4, 3, 3, 4), {"stride": 0}, "stride 0"),
+        ((8, 8), weights_of(4, 3, 3, 4), {"padding": "full"}, "padding 'full'"),
+        ((8, 8), weights_of(4, 3, 3, 4), {"padding": (0, 3, 0, 0)}, "not below the kernel"),
+        ((2, 8), weights_of(4, 3, 3, 4), {"padding": "valid"}, "exceeds the padded image"),
+        ((8, 8), weights_of(4, 3, 3, 4), {"activation": "gelu"}, "gelu"),
+        ((8, 8), weights_of(4, 32, 1, 4), {}, "WEIGHT_HEIGHT = 32"),
+        ((8, 2048), weights_of(4, 1, 1, 4), {}, "DATAIN_WIDTH = 2048"),
+        ((1, 1), weights_of(8193, 1, 1, 4), {}, "CHANNEL = 8"),
+        ((9, 2000), weights_of(4, 3, 3, 160), {}, "do not fit the 12 CBUF banks"),
+        ((3, 3), weights_of(2, 31, 31, 400), {}, "do not fit the 12 CBUF banks"),
+        ((8, 8), weights_of(4, 3, 3, 4), {"addend": Quantization(9.0)}, "shift of -"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    size: tuple[int, int], weights: Array, options: dict[str, Any], rule: str
+) -> None:
+    with pytest.raises(ProgramError, match=rule):
+        conv2d(*size, weights, None, *PLAIN, **options)
+
+
+def test_biases_are_checked() -> None:
+    weights = np.zeros((4, 1, 1, 4), np.uint8)
+    for bias, rule in (
+        (np.zeros(3, np.int32), "4 integers"),
+        (np.zeros(4, np.float32), "4 integers"),
+        (np.full(4, -(2**31)), "exceeds 32 bits"),
+    ):
+        with pytest.raises(ProgramError, match=rule):
+            conv2d(2, 2, weights, bias, *PLAIN)
+
+
+def test_depthwise_weights_have_one_kernel_for_a_channel() -> None:
+    with pytest.raises(ProgramError, match=r"\(1, height, width, channels\)"):
+        depthwise_conv2d(4, 4, weights_of(2, 3, 3, 4), None, *PLAIN)
+
+
+def test_a_clamp_that_the_npu_cannot_make_is_refused() -> None:
+    coarse = (Quantization(1.0, 0), Quantization(7.0, 128), Quantization(2.0, 128))
+    with pytest.raises(ProgramError, match="above 1"):
+        conv2d(2, 2, weights_of(4, 1, 1, 4), None, *coarse, activation="relu6")
+
+
+def test_sums_that_cannot_be_are_refused() -> None:
+    q = Quantization(0.1)
+    with pytest.raises(ProgramError, match="0 x 2 x 3"):
+        add(0, 2, 3, q, q, q)
+    with pytest.raises(ProgramError, match="CHANNEL = 8199"):
+        add(1, 1, 8200, q, q, q)
+    with pytest.raises(ProgramError, match="needs a shift"):
+        add(1, 1, 8, q, q, Quantization(1e30))
+
+
+@pytest.mark.parametrize("address", [8, 1 << 32, -16, (1 << 32) - 16])
+def test_bad_addresses_are_refused(address: int) -> None:
+    q = Quantization(0.1)
+    ops: list[Convolution | Addition] = [
+        conv2d(4, 4, weights_of(4, 1, 1, 4), None, *PLAIN, addend=Quantization(0.01)),
+        add(4, 4, 4, q, q, q),
+    ]
+    for op in ops:
+        for inputs, output in (([0, address], 0), ([address, 0], 0), ([0, 0], address)):
+            with pytest.raises(ProgramError, match="cannot be at"):
+                op.program(inputs, 0, output)
+        with pytest.raises(ProgramError, match="1 input addresses"):
+            op.program([0], 0, 0)
+
+
+def test_inputs_are_checked_and_nothing_is_left_behind() -> None:
+    op = conv2d(4, 5, weights_of(4, 1, 1, 4), None, *PLAIN)
+    with no_leak(), npukit.open("sim:rocket") as device:
+        for x, rule in (
+            (np.zeros((5, 4, 4), np.uint8), "for a tensor of"),
+            (np.zeros((4, 5, 4), np.int8), "int8 values"),
+        ):
+            with pytest.raises(ProgramError, match=rule):
+                execute(device, op, x)
+        with pytest.raises(ProgramError, match="2 inputs"):
+            execute(device, op, np.zeros(1), np.zeros(1))
+        execute(device, op, np.zeros((4, 5, 4), np.uint8))
+        assert device.buffers() == []
+
+
+def test_what_no_capture_shows_is_marked_unproven() -> None:
+    square = conv2d(8, 8, weights_of(4, 3, 3, 16), None, *PLAIN)
+    assert square.program([0], 0, 0).unproven == ()
+    odd = conv2d(
+        8,
+        9,
+        weights_of(4, 3, 3, 48),
+        None,
+        *PLAIN,
+        activation="relu",
+        addend=Quantization(0.01),
+    )
+    assert len(odd.program([0, 0], 0, 0).unproven) == 4
