@@ -46,7 +46,10 @@ def discover(kernel: Kernel | None = None, root: str | os.PathLike[str] = "/") -
 
 
 def open(  # noqa: A001
-    path: str | None = None, kernel: Kernel | None = None, *, strict: bool = False
+    path: str | os.PathLike[str] | None = None,
+    kernel: Kernel | None = None,
+    *,
+    strict: bool = False,
 ) -> Device:
     """Open an NPU.
 
@@ -58,6 +61,8 @@ def open(  # noqa: A001
     from npukit.devices import discover as find
     from npukit.ioctl import NoDevice
 
+    if path is not None:
+        path = os.fspath(path)
     if path is not None and path.startswith("sim:"):
         name, _, socket = path.removeprefix("sim:").partition("@")
         if socket:

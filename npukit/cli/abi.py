@@ -52,7 +52,7 @@ def check_command(
         raise click.UsageError("--headers goes with neither --kernel nor --ko")
     try:
         results = check(drivers, kernel=kernel, headers=headers, ko=ko)
-    except (NpuError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise _Refused(str(error)) from error
     if as_json:
         click.echo(json.dumps([result.asdict() for result in results], indent=2))

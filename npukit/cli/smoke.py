@@ -22,7 +22,10 @@ def smoke(device: str | None, as_json: bool) -> None:
 
     Exit status 0 when all held.
     """
-    results = list(run(device))
+    try:
+        results = list(run(device))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--device") from error
     lines = [result for result in results if isinstance(result, str)]
     steps = [result for result in results if isinstance(result, Step)]
     passed = all(step.passed for step in steps)

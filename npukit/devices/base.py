@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import threading
 import warnings
@@ -22,16 +23,38 @@ import numpy.typing as npt
 
 from npukit._fast import Mapping
 from npukit.ioctl import DeviceClosed, Ioctl, Kernel, NpuError
+from npukit.ioctl.errors import error_class
+
+
+@contextlib.contextmanager
+def naming(path: str | None, what: str) -> Iterator[None]:
+    """Turn a plain OSError of the kernel into an NpuError that says where it happened."""
+    try:
+        yield
+    except NpuError:
+        raise
+    except OSError as error:
+        code = error.errno or errno.EIO
+        raise error_class(code)(code, path=path, request=what) from error
 
 
 class OpenFile:
-    """A file descriptor that is closed when the last of its holders lets go."""
+    """A file descriptor that is closed when the last of its holders lets go.
+
+    A child of fork shares the open file, handles included: what it lets go of must stay for the
+    parent. ``mine`` says whether this process is the one that opened it.
+    """
 
     def __init__(self, kernel: Kernel, fd: int) -> None:
         self.kernel = kernel
         self.fd = fd
+        self._pid = os.getpid()
         self._holders = 1
         self._lock = threading.Lock()
+
+    @property
+    def mine(self) -> bool:
+        return os.getpid() == self._pid
 
     def retain(self) -> None:
         with self._lock:
@@ -50,6 +73,7 @@ class Closing:
 
     _closed = True
     """Also before there is anything to close."""
+    _file: OpenFile
 
     @property
     def closed(self) -> bool:
@@ -65,7 +89,7 @@ class Closing:
         self.close()
 
     def __del__(self) -> None:
-        if not self._closed:
+        if not self._closed and self._file.mine:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, 2, source=self)
             # The interpreter may be going down, or what this belonged to be gone already.
             with contextlib.suppress(Exception):
@@ -107,7 +131,8 @@ class Memory(Closing):
         """Map the memory (once) and return the mapping, an object with the buffer protocol."""
         self._check_open()
         if self._mapping is None:
-            mapping = self._make_mapping()
+            with naming(None, f"mmap of {self!r}"):
+                mapping = self._make_mapping()
             self._file.retain()
             weakref.finalize(mapping, self._file.release)
             self._mapping = mapping
@@ -125,13 +150,15 @@ class Memory(Closing):
         would not lie within the memory. The array keeps the mapping alive.
         """
         item = np.dtype(dtype)
+        if item.itemsize == 0:
+            raise ValueError(f"an array of {item!r}, which has no size")
         if not 0 <= offset <= self.size:
             raise ValueError(f"offset {offset} is not within the {self.size} bytes of {self!r}")
         if shape is None:
             shape = (self.size - offset) // item.itemsize
-        count = int(np.prod(shape))
+        count = math.prod(shape) if isinstance(shape, tuple) else shape
         if count < 0 or offset + count * item.itemsize > self.size:
-            raise ValueError(f"{item}{shape} at offset {offset} does not fit in {self!r}")
+            raise ValueError(f"{item} {shape} at offset {offset} does not fit in {self!r}")
         array: npt.NDArray[Any] = np.frombuffer(memoryview(self.map()), item, count, offset)
         return array.reshape(shape)
 
@@ -199,7 +226,8 @@ class Buffer(Memory):
         self._closed = True
         self._unmap()
         self.device._children.discard(self)
-        self._destroy()
+        if self._file.mine:
+            self._destroy()
 
 
 class Device(Closing):

@@ -11,7 +11,7 @@ from typing import Any
 from npukit.abi import sync_file as abi
 from npukit.ioctl import DeviceClosed, Kernel, NpuError, WaitTimeout
 
-from .base import Closing
+from .base import Closing, OpenFile, naming
 
 
 class SyncFile(Closing):
@@ -27,6 +27,7 @@ class SyncFile(Closing):
     ) -> None:
         self.kernel = kernel
         self.fd = fd
+        self._file = OpenFile(kernel, fd)
         self._release = release
         self._closed = False
 
@@ -36,6 +37,11 @@ class SyncFile(Closing):
     def _check_open(self) -> None:
         if self._closed:
             raise DeviceClosed(errno.EBADF, f"{self!r} is closed")
+
+    def fileno(self) -> int:
+        """The descriptor; DeviceClosed when it may be another's by now."""
+        self._check_open()
+        return self.fd
 
     def status(self) -> int:
         """1 signalled, 0 not yet, negative: the errno with which the work ended."""
@@ -59,7 +65,11 @@ class SyncFile(Closing):
         Raises NpuError with the errno of work that failed.
         """
         self._check_open()
-        if not self.kernel.poll([(self.fd, select.POLLIN)], timeout):
+        if timeout is not None:
+            timeout = max(timeout, 0.0)
+        with naming(None, f"wait for {self!r}"):
+            ready = self.kernel.poll([(self.fd, select.POLLIN)], timeout)
+        if not ready:
             raise WaitTimeout(errno.ETIME, f"{self!r} did not signal in {timeout} s")
         self._finish()
 
@@ -69,16 +79,19 @@ class SyncFile(Closing):
         self._check_open()
         loop = asyncio.get_running_loop()
         ready = loop.create_future()
+        # A loop has one reader a descriptor, and several tasks may await one fence.
+        own = self.kernel.dup(self.fd)
 
         def signalled() -> None:
             if not ready.done():
                 ready.set_result(None)
 
-        loop.add_reader(self.fd, signalled)
+        loop.add_reader(own, signalled)
         try:
             yield from ready
         finally:
-            loop.remove_reader(self.fd)
+            loop.remove_reader(own)
+            self.kernel.close(own)
         self._finish()
 
     def merge(self, other: SyncFile, name: str = "npukit") -> SyncFile:
@@ -92,5 +105,5 @@ class SyncFile(Closing):
         """Close the file descriptor. Idempotent."""
         if not self._closed:
             self._closed = True
-            self.kernel.close(self.fd)
+            self._file.release()
             self._let_go()

@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -19,7 +21,7 @@ from npukit._fast import Mapping
 from npukit.abi import rknpu as abi
 from npukit.ioctl import AbiMismatch, Ioctl, Kernel, LinuxKernel, NpuError, ProgramError
 
-from .base import Buffer, Device
+from .base import Buffer, Device, naming
 from .dma_buf import DmaBuf
 from .drm import DrmVersion, drm_version, prime_export
 from .fence import SyncFile
@@ -30,6 +32,9 @@ DATA_FLAGS = (
     | abi.RKNPU_MEM_IOMMU_LIMIT_IOVA_ALIGNMENT
 )
 """What the vendor's runtime asks for its data buffers."""
+
+LAST_WAIT = 2.0
+"""Seconds that closing a device gives to a job that still runs."""
 
 DOMAINS = 16
 """IOMMU domains of 4 GiB each; a buffer and the job that uses it must name the same one."""
@@ -120,6 +125,7 @@ class RknpuDevice(Device):
 
     def __init__(self, path: str, kernel: Kernel | None = None) -> None:
         super().__init__(kernel or LinuxKernel(), path)
+        self._fences: weakref.WeakSet[SyncFile] = weakref.WeakSet()
         self.misc = False
         self.version: DrmVersion | None = None
         try:
@@ -209,7 +215,9 @@ class RknpuDevice(Device):
         if not self.misc:
             return prime_export(self, buffer)
         self._check_buffer(buffer)
-        return DmaBuf(self.kernel, self.kernel.dup(buffer.handle), buffer.size, exporter=self)
+        with naming(self.path, "dup of the buffer's descriptor"):
+            fd = self.kernel.dup(buffer.handle)
+        return DmaBuf(self.kernel, fd, buffer.size, exporter=self)
 
     def read_memory(self, address: int, size: int) -> bytes | None:
         """The bytes at a DMA address in one of this device's buffers, or None."""
@@ -245,7 +253,7 @@ class RknpuDevice(Device):
             job.task_obj_addr = table.obj_addr
             if fence_in is not None:
                 job.flags |= abi.RKNPU_JOB_FENCE_IN
-                job.fence_fd = fence_in.fd
+                job.fence_fd = fence_in.fileno()
             try:
                 self._submit(job)
             except NpuError as error:
@@ -277,7 +285,7 @@ class RknpuDevice(Device):
             job.flags |= abi.RKNPU_JOB_NONBLOCK | abi.RKNPU_JOB_FENCE_OUT
             if fence_in is not None:
                 job.flags |= abi.RKNPU_JOB_FENCE_IN
-                job.fence_fd = fence_in.fd
+                job.fence_fd = fence_in.fileno()
             try:
                 self._submit(job)
             except NpuError:
@@ -290,7 +298,28 @@ class RknpuDevice(Device):
         except BaseException:
             table.close()
             raise
-        return SyncFile(self.kernel, job.fence_fd, table.close)
+        fence = SyncFile(self.kernel, job.fence_fd, table.close)
+        self._fences.add(fence)
+        return fence
+
+    def close(self, strict: bool = False) -> None:
+        """As every device, after the jobs whose fences are still open have had time to end.
+
+        A job that runs on would read and write memory that is given back under it.
+        """
+        if not self._closed and self._file.mine:
+            for fence in [fence for fence in self._fences if not fence.closed]:
+                with contextlib.suppress(NpuError):
+                    fence.wait(0 if strict else LAST_WAIT)
+                if fence.status() == 0 and strict:
+                    raise BufferError(f"{self.path}: a job still runs: {fence!r}")
+                if fence.status() == 0:
+                    warnings.warn(
+                        f"{self.path} is closed under a job that never ended: {fence!r}",
+                        ResourceWarning,
+                        stacklevel=2,
+                    )
+        super().close(strict)
 
     def _submit(self, job: abi.rknpu_submit) -> None:
         self.call(self._request(abi.DRM_IOCTL_RKNPU_SUBMIT, abi.IOCTL_RKNPU_SUBMIT), job)

@@ -26,6 +26,9 @@ from .drm import DrmDevice
 MAX_BUFFER = (1 << 31) - 4096
 """The driver keeps the mapped size in an int: from 2 GiB on CREATE_BO fails with ENOMEM."""
 
+MAX_TIMEOUT = 1e6
+"""Seconds: what surely fits the request's signed nanoseconds."""
+
 JOB_TIMEOUT = 0.5
 """Seconds after which the driver resets a core that does not finish."""
 
@@ -49,6 +52,8 @@ class RocketBuffer(Buffer):
         driver gave up does not fail the wait: compare the contents.
         """
         self._check_open()
+        if not 0 <= timeout <= MAX_TIMEOUT:
+            raise ValueError(f"timeout {timeout} s: 0 to {MAX_TIMEOUT}")
         kernel = self.device.kernel
         absolute = kernel.monotonic_ns() + int(timeout * 1e9) if timeout > 0 else 0
         self.device.call(abi.DRM_IOCTL_ROCKET_PREP_BO, handle=self.handle, timeout_ns=absolute)
@@ -146,5 +151,5 @@ class RocketDevice(DrmDevice):
         if len(set(handles)) != len(handles):
             raise ProgramError(
                 path=self.path,
-                hint="a buffer is named twice: the driver cannot lock it and silently drops the jo",
+                hint="a buffer is named twice: the driver cannot lock it and drops the job",
             )

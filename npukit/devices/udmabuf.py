@@ -12,7 +12,7 @@ from npukit.abi import udmabuf as abi
 from npukit.ioctl import Ioctl, Kernel, LinuxKernel
 from npukit.ioctl.kernel import PAGE_SIZE, round_to_page
 
-from .base import Device
+from .base import Device, naming
 from .dma_buf import DmaBuf
 
 
@@ -61,13 +61,16 @@ class Udmabuf(Device):
             raise ValueError(f"a dma-buf of {size} bytes")
         self._check_open()
         length = round_to_page(size)
-        memfd = self.kernel.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            self.kernel.ftruncate(memfd, length)
-            self.kernel.fcntl(memfd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-            return self.create(memfd, 0, length)
-        finally:
-            self.kernel.close(memfd)
+        if length >= 1 << 63:
+            raise ValueError(f"a dma-buf of {size} bytes")
+        with naming(self.path, f"memfd of {length} bytes"):
+            memfd = self.kernel.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            try:
+                self.kernel.ftruncate(memfd, length)
+                self.kernel.fcntl(memfd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+                return self.create(memfd, 0, length)
+            finally:
+                self.kernel.close(memfd)
 
 
 def _check_pages(offset: int, size: int) -> None:

@@ -85,7 +85,6 @@ class DspError(NpuError):
 _BY_ERRNO: dict[int, type[NpuError]] = {
     _errno.EBUSY: DeviceBusy,
     _errno.ENODEV: DeviceLost,
-    _errno.EBADFD: DeviceLost,
     _errno.ETIME: WaitTimeout,
     _errno.ETIMEDOUT: WaitTimeout,
 }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno as _errno
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,11 @@ class Ioctl(int):
             arg = self.struct(**fields)
         elif fields:
             raise TypeError(f"{self.name}: give a structure or fields, not both")
+        if isinstance(arg, (ctypes.Structure, ctypes.Union)) and ctypes.sizeof(arg) < self.size:
+            raise TypeError(
+                f"{self.name} takes {self.size} bytes; a {type(arg).__name__} has "
+                f"{ctypes.sizeof(arg)}, and the kernel would go past its end"
+            )
         patience = MAX_AGAIN
         while True:
             value, errno = kernel.ioctl(fd, self, arg)

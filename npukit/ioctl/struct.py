@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import ctypes
 import keyword
+import numbers
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -156,18 +157,24 @@ class Struct(_Readable, ctypes.Structure, metaclass=_StructType):
     """Base of every C structure."""
 
     def __init__(self, *values: Any, **fields: Any) -> None:
-        super().__init__(*values)
-        for name, value in fields.items():
-            _set(self, name, value)
+        super().__init__()
+        _fill(self, values, fields)
 
 
 class Union(_Readable, ctypes.Union, metaclass=_UnionType):
     """Base of every C union."""
 
     def __init__(self, *values: Any, **fields: Any) -> None:
-        super().__init__(*values)
-        for name, value in fields.items():
-            _set(self, name, value)
+        super().__init__()
+        _fill(self, values, fields)
+
+
+def _fill(instance: Any, values: tuple[Any, ...], fields: dict[str, Any]) -> None:
+    names = [field[0] for field in instance._fields_]
+    if len(values) > len(names):
+        raise TypeError(f"{type(instance).__name__} has {len(names)} fields, not {len(values)}")
+    for name, value in (*zip(names, values, strict=False), *fields.items()):
+        _set(instance, name, value)
 
 
 def _set(instance: Any, name: str, value: Any) -> None:
@@ -189,8 +196,8 @@ def _set(instance: Any, name: str, value: Any) -> None:
 
 def _check(where: str, stored: Any, given: Any) -> None:
     """ctypes cuts an integer to the field's width without a word."""
-    if isinstance(given, int) and stored != given:
-        raise ValueError(f"{where} cannot hold {given:#x}")
+    if isinstance(given, numbers.Integral) and stored != given:
+        raise ValueError(f"{where} cannot hold {int(given):#x}")
 
 
 _tail_types: dict[tuple[Any, int], Any] = {}

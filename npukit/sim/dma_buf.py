@@ -205,7 +205,7 @@ class DmaHeapFile(CharFile):
         pages = os.memfd_create("dma_heap")
         try:
             os.ftruncate(pages, size)
-        except OSError:
+        except (OSError, OverflowError):
             os.close(pages)
             raise Errno(errno.ENOMEM) from None
         backing = PlainPages(pages, size)

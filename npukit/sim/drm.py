@@ -37,8 +37,12 @@ class GemObject(Backing):
         self.export: DmaBufSim | None = None
         self._users = 1
         self._place = device.pages.take(size)
-        self.pages = device.pages.map(self._place, size)
-        """The memory as the driver and the NPU see it."""
+        try:
+            self.pages = device.pages.map(self._place, size)
+            """The memory as the driver and the NPU see it."""
+        except OSError as error:
+            device.pages.free(self._place, size)
+            raise Errno(error.errno or errno.ENOMEM) from None
 
     def make_offset(self) -> int:
         if self.offset is None:

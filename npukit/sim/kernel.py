@@ -8,6 +8,7 @@ import ctypes
 import errno
 import functools
 import importlib
+import operator
 import os
 import threading
 import time
@@ -16,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from npukit import _fast
-from npukit.ioctl import LinuxKernel, ProgramError
+from npukit.ioctl import LinuxKernel, ProgramError, decode
 from npukit.ioctl.kernel import Argument
 
 from .core import Caller, Errno, LocalCaller, SimDevice, SimFile, map_pieces
@@ -40,8 +41,13 @@ DEVICES: dict[str, tuple[str, str, Callable[[int], Any]]] = {
 kernel, for the n-th of its kind. A machine loads only the drivers that it has."""
 
 
-def _make(kernel: SimKernel, name: str, number: int) -> SimDevice:
+def _make(kernel: SimKernel, name: str) -> SimDevice:
     module, cls, arguments = DEVICES[name]
+    number = sum(device.name == name for device in kernel.devices)
+    # Drivers of one class share its numbers.
+    taken = {path for device in kernel.devices for path in device.paths}
+    while taken & set(arguments(number)) and arguments(number + 1) != arguments(number):
+        number += 1
     make = getattr(importlib.import_module(f"{__package__}.{module}"), cls)
     device: SimDevice = make(kernel, arguments(number))
     return device
@@ -67,6 +73,7 @@ class SimKernel:
             raise ValueError(f"no simulated device {unknown[0]!r}; there are {', '.join(DEVICES)}")
         self.strict = strict
         self.log: list[str] = []
+        self._pid = os.getpid()
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
         self._linux = LinuxKernel()
@@ -81,8 +88,7 @@ class SimKernel:
         )
         self.devices: list[SimDevice] = []
         for name in devices:
-            number = sum(device.name == name for device in self.devices)
-            self.devices.append(_make(self, name, number))
+            self.devices.append(_make(self, name))
 
     def path(self, name: str) -> str:
         """The node of the first simulated device called ``name``; KeyError when there is none."""
@@ -172,8 +178,18 @@ class SimKernel:
         if file.holders == 0:
             file.released()
 
+    def _here(self) -> None:
+        """A child of fork has a copy of the drivers and shares their memory: no good can come."""
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                "a simulated machine is not inherited by fork: serve() it, and let the child open "
+                "a SocketKernel"
+            )
+
     def _unmapped(self, release: Callable[[], None]) -> None:
         """A mapping is gone. The collector may call this anywhere, also while the lock is held."""
+        if os.getpid() != self._pid:
+            return
         self._gone.append(release)
         if self.lock.acquire(blocking=False):
             try:
@@ -207,6 +223,7 @@ class SimKernel:
     # The Kernel protocol.
 
     def open(self, path: str, flags: int) -> int:
+        self._here()
         with self.lock:
             self.enter(self._local)
             try:
@@ -215,12 +232,16 @@ class SimKernel:
                 raise OSError(error.code, os.strerror(error.code), path) from None
 
     def close(self, fd: int) -> None:
+        if os.getpid() != self._pid:
+            os.close(fd)
+            return
         with self.lock:
             self.enter(self._local)
             self.uninstall(fd)
             self._reap()
 
     def dup(self, fd: int) -> int:
+        self._here()
         with self.lock:
             self.enter(self._local)
             copy = os.dup(fd)
@@ -230,15 +251,22 @@ class SimKernel:
             return copy
 
     def ioctl(self, fd: int, request: int, arg: Argument = None) -> tuple[int, int]:
+        self._here()
         with self.lock:
             self.enter(self._local)
             file = self.file(fd)
             if file is not None:
-                address, _keep = address_of(arg)
+                number = int(request) & 0xFFFFFFFF
+                address, _keep = address_of(arg, decode(number).size)
                 try:
-                    return file.ioctl(self._local, int(request) & 0xFFFFFFFF, address), 0
+                    return file.ioctl(self._local, number, address), 0
                 except Errno as error:
                     return -1, error.code
+                except ProgramError:
+                    raise
+                except OSError as error:
+                    # This process ran out of something that the simulated kernel is made of.
+                    return -1, error.errno or errno.ENOMEM
         return self._linux.ioctl(fd, request, arg)
 
     def mmap(
@@ -249,6 +277,7 @@ class SimKernel:
         prot: int = _fast.PROT_READ | _fast.PROT_WRITE,
         flags: int = _fast.MAP_SHARED,
     ) -> _fast.Mapping:
+        self._here()
         with self.lock:
             self.enter(self._local)
             file = self.file(fd)
@@ -275,6 +304,7 @@ class SimKernel:
                 finalizer()
 
     def fstat(self, fd: int) -> os.stat_result:
+        self._here()
         real = os.fstat(fd)
         with self.lock:
             self.enter(self._local)
@@ -282,6 +312,7 @@ class SimKernel:
             return real if file is None else as_seen(real, *file.stat_mode())
 
     def lseek(self, fd: int, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._here()
         with self.lock:
             self.enter(self._local)
             file = self.file(fd)
@@ -325,20 +356,34 @@ def as_seen(real: os.stat_result, mode: int, rdev: int) -> os.stat_result:
     return os.stat_result((mode, *real[1:10]), fields)
 
 
-def address_of(arg: Argument) -> tuple[int, object]:
-    """The address that a system call would get, and what must live until it is done."""
+def address_of(arg: Argument, size: int = 0) -> tuple[int, object]:
+    """The address that a system call would get, and what must live until it is done.
+
+    ``size`` is what the request's number states. A buffer that is shorter would have the kernel
+    read and write past its end, which here is a ValueError.
+    """
     if arg is None:
         return 0, None
     if isinstance(arg, int):
         return arg, None
+    if hasattr(arg, "__index__") and not hasattr(arg, "__array_function__"):
+        return operator.index(arg), None
+    keep: object
     if isinstance(arg, (ctypes.Structure, ctypes.Union, ctypes.Array)):
-        return ctypes.addressof(arg), arg
-    view = memoryview(arg)
-    if view.readonly:
-        copy = ctypes.create_string_buffer(view.tobytes(), view.nbytes)
-        return ctypes.addressof(copy), copy
-    window = (ctypes.c_char * view.nbytes).from_buffer(view)
-    return ctypes.addressof(window), window
+        length, address, keep = ctypes.sizeof(arg), ctypes.addressof(arg), arg
+    else:
+        view = memoryview(arg)
+        length = view.nbytes
+        if view.readonly:
+            # The kernel may read up to the stated size: a string is shorter than that.
+            room = max(length, size)
+            copy = ctypes.create_string_buffer(view.tobytes().ljust(room, b"\0"), room)
+            return ctypes.addressof(copy), copy
+        window = (ctypes.c_char * length).from_buffer(view)
+        address, keep = ctypes.addressof(window), window
+    if length < size:
+        raise ValueError(f"{length} bytes for a request that states {size}")
+    return address, keep
 
 
 __all__ = ["DEVICES", "Caller", "SimKernel"]

@@ -70,6 +70,7 @@ class Job:
         self.int_status = 0
         self.last_record: int | None = None
         self.fault = ""
+        self.oops: KernelOops | None = None
 
     def window(self, core: int) -> tuple[int, int]:
         """(first task, number) for a core: where the driver looks depends on how many are used."""
@@ -190,11 +191,10 @@ class Engine:
             table.hold()
         if not blocking:
             self._reap_stale(private)
-        try:
-            self._queue(job)
-        except KernelOops:
+        self._queue(job)
+        if job.oops is not None:
             self._leave(job)
-            raise
+            raise job.oops
         if blocking:
             self._wait(job)
         elif job.error:
@@ -252,7 +252,12 @@ class Engine:
                 core.current = job = core.queue.pop(0)
                 job.waiting_for.discard(index)
                 if not job.waiting_for:
-                    self._commit(job)
+                    try:
+                        self._commit(job)
+                    except KernelOops as oops:
+                        # Whose call led here need not be the caller whose job it is.
+                        job.oops, job.error = oops, errno.EINVAL
+                        self.kernel.log.append(f"RKNPU: {oops}")
 
     def _commit(self, job: Job) -> None:
         if not job.args.flags & abi.RKNPU_JOB_PC or job.table is None:
@@ -301,9 +306,14 @@ class Engine:
             first = self._task(job, start + done)
             for block in (0x1004, 0x3004):
                 npu.write_register(block, 0xE + (npu.core << 28))
-            completion = npu.run(
-                first.regcmd_addr, first.regcfg_amount + 4, batch, int_mask=int_mask
-            )
+            try:
+                completion = npu.run(
+                    first.regcmd_addr, first.regcfg_amount + 4, batch, int_mask=int_mask
+                )
+            except ValueError as error:
+                # An address or a count that does not fit the PC's registers.
+                fault = str(error)
+                break
             done += completion.tasks_done
             status = completion.raw_status
             fault = "" if completion.error is None else str(completion.error)
@@ -371,6 +381,9 @@ class Engine:
             args.hw_elapse_time = job.elapsed_ns
             self._write_status(job)
             return
+        if job.oops is not None:
+            self._abort(job)
+            raise job.oops
         if job.fault and self.kernel.strict:
             self._abort(job)
             self.kernel.complain(job.fault)
@@ -415,7 +428,11 @@ class RknpuGem(GemObject):
             self.dma_addr = where.addresses.take(size, self._exact)
         finally:
             engine.put_domain()
-        super().__init__(device, size)
+        try:
+            super().__init__(device, size)
+        except Errno:
+            where.addresses.free(self.dma_addr, self._exact)
+            raise
         where.space.map(self.dma_addr, self.pages)
         self.obj_addr = engine.name_object(self)
 

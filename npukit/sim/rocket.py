@@ -36,7 +36,11 @@ class RocketGem(GemObject):
     def __init__(self, file: RocketFile, size: int) -> None:
         self.where = file.where
         self.dma_address = self.where.addresses.take(size)
-        super().__init__(file.device, round_to_page(size))
+        try:
+            super().__init__(file.device, round_to_page(size))
+        except Errno:
+            self.where.addresses.free(self.dma_address)
+            raise
         self.where.space.map(self.dma_address, self.pages)
         self.make_offset()
 
@@ -230,7 +234,12 @@ class RocketSim(DrmDeviceSim):
         for address, count in job.tasks:
             for block in (0x1004, 0x3004):
                 npu.write_register(block, 0xE + (core << 28))
-            completion = npu.run(address, count, 1, int_mask=DPU_INTERRUPTS)
+            try:
+                completion = npu.run(address, count, 1, int_mask=DPU_INTERRUPTS)
+            except ValueError as refusal:
+                # A count that does not fit the PC's register.
+                fault = str(refusal)
+                break
             if completion.error is not None:
                 fault = str(completion.error)
                 break

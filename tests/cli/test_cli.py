@@ -103,6 +103,10 @@ def test_regcmd_listing_goes_both_ways(tmp_path: Path) -> None:
     assert run("regcmd", "dis", str(hexadecimal)) == text
 
 
+def test_smoke_names_the_simulated_devices() -> None:
+    assert "no simulated device" in run("smoke", "--device", "sim:toaster", code=2)
+
+
 def test_regcmd_says_what_is_wrong(tmp_path: Path) -> None:
     listing = tmp_path / "bad.txt"
     listing.write_text("nop\nCNA.DATA_SIZE0 DATAIN_WIDTH=9999\n")

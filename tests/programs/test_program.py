@@ -263,3 +263,12 @@ def test_registers_are_found_by_name() -> None:
     for name in ("CORE.NOTHING", "NOTHING.MISC_CFG", "CORE", "", "CORE.registers"):
         with pytest.raises(KeyError):
             registers.find(name)
+
+
+def test_what_no_stream_can_reach_is_shown_as_a_word() -> None:
+    words = np.array([0x8000, 0xF008, 0x9000], dtype=np.uint64)
+    listing = text.disassemble(words)
+    assert listing.count("word 0x") == 3
+    assert np.array_equal(text.assemble(listing), words)
+    with pytest.raises(ProgramError, match="not hexadecimal"):
+        text.read_words(b"nop\nnop\n")

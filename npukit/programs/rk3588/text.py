@@ -43,7 +43,8 @@ def disassemble_word(word: int) -> str:
             return "enable " + " ".join(_BLOCK_OF_BIT[bit] for bit in bits)
         return f"enable {value:#x}"
     register = REGISTERS.get(offset)
-    if register is None or register.block.target != target or value & ~register.mask:
+    reachable = register is not None and register.block.target == target != 0
+    if register is None or not reachable or value & ~register.mask:
         return f"word {word:#018x}"
     if value == 0 or _whole(register):
         return f"{register} {value:#x}"
@@ -147,11 +148,12 @@ def read_words(data: bytes) -> Words:
 
     ProgramError when it is neither.
     """
-    try:
-        lines = data.decode("ascii").split()
-        return np.array([_bounded(int(line, 16), 64) for line in lines], dtype=np.uint64)
-    except ValueError:
-        pass
+    if all(32 <= byte < 127 or byte in b"\t\r\n" for byte in data):
+        try:
+            lines = data.decode("ascii").split()
+            return np.array([_bounded(int(line, 16), 64) for line in lines], dtype=np.uint64)
+        except ValueError as error:
+            raise ProgramError(message=f"text that is not hexadecimal words: {error}") from None
     if len(data) % 8:
         raise ProgramError(message=f"{len(data)} bytes are neither hexadecimal nor 64-bit words")
     return np.frombuffer(data, dtype="<u8").astype(np.uint64)
