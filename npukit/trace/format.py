@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: MIT
+"""Records as text, and as a trace that Perfetto and chrome://tracing open."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from npukit import _fast
+from npukit.abi import fastrpc
+from npukit.ioctl import ProgramError
+from npukit.programs.rk3588.text import disassemble_word
+from npukit.programs.xdna import ert
+
+from .buffers import Buffers
+from .meaning import ROLES, Role
+from .record import PACKET, REGCMD, Block, Memory, Record
+from .summary import pair_submits
+
+MAX_BYTES = 32
+"""How many bytes of a buffer a line shows."""
+MAX_ELEMENTS = 64
+"""How many structures or numbers of an array are shown."""
+
+_HIDDEN = re.compile(r"_*(pad|padding|reserved|rsvd|resv)\d*$")
+_HEX = re.compile(r"(addr|address|vaddr(in|out)|ptr|flags|mask|offset|base)\d*$")
+_HEX_ROLES = frozenset({Role.DMA, Role.OBJECT, Role.OFFSET})
+
+_FLAGS = {
+    ("open", "flags"): (
+        "O_RDONLY",
+        {"O_WRONLY": os.O_WRONLY, "O_RDWR": os.O_RDWR, "O_CLOEXEC": os.O_CLOEXEC},
+    ),
+    ("mmap", "prot"): (
+        "PROT_NONE",
+        {
+            "PROT_READ": _fast.PROT_READ,
+            "PROT_WRITE": _fast.PROT_WRITE,
+            "PROT_EXEC": _fast.PROT_EXEC,
+        },
+    ),
+    ("mmap", "flags"): (
+        "0",
+        {
+            "MAP_SHARED": _fast.MAP_SHARED,
+            "MAP_PRIVATE": _fast.MAP_PRIVATE,
+            "MAP_ANONYMOUS": _fast.MAP_ANONYMOUS,
+            "MAP_POPULATE": _fast.MAP_POPULATE,
+        },
+    ),
+}
+"""(call, argument) -> what 0 is called, and the bits by name."""
+_COMMANDS = {
+    getattr(fcntl, name): name
+    for name in ("F_DUPFD", "F_DUPFD_CLOEXEC", "F_GETFD", "F_SETFD", "F_GETFL", "F_SETFL")
+}
+
+
+def to_text(records: Iterable[Record]) -> Iterator[str]:
+    """Lines in the manner of strace: one a call, and indented below it what pointers point to.
+
+    Each begins with seconds since the first call and the thread; of what came back, only what
+    differs from what was sent is shown.
+    """
+    start = None
+    for record in records:
+        start = record.start_ns if start is None else start
+        seconds = (record.start_ns - start) / 1e9
+        yield f"{seconds:11.6f} {record.thread} {_call(record)}"
+        for block, mark in ((record.sent, ""), (record.received, "-> ")):
+            if block is not None:
+                yield from _memories(block, mark, 4)
+
+
+def _call(record: Record) -> str:
+    if record.call == "ioctl":
+        parts = [record.request or f"{record.number:#010x}"]
+        if record.sent is not None:
+            behind = record.received.memory if record.received else {}
+            parts.append(_fields(record.sent, frozenset(behind)))
+        elif "arg" in record.arguments:
+            parts.append(f"{record.arguments['arg']:#x}")
+        change = _changes(record.sent, record.received)
+        who = f"{record.fd}<{record.driver}>" if record.driver else str(record.fd)
+        text = f"ioctl({', '.join([who, *parts])}{' -> ' + change if change else ''})"
+    else:
+        given = [str(record.fd)] if record.fd >= 0 else []
+        given += [_argument(record.call, name, value) for name, value in record.arguments.items()]
+        text = f"{record.call}({', '.join(given)})"
+    result = f"{record.result:#x}" if record.call == "mmap" else str(record.result)
+    text += f" = {-1 if record.errno else result}"
+    if record.errno:
+        text += f" {record.errno}"
+    if record.hint:
+        text += f" ({record.hint})"
+    return f"{text} <{record.duration_ns / 1000:.1f} us>"
+
+
+def _argument(call: str, name: str, value: Any) -> str:
+    if call == "fcntl" and name == "command":
+        return _COMMANDS.get(value, str(value))
+    if (call, name) in _FLAGS:
+        none, bits = _FLAGS[call, name]
+        names = [flag for flag, bit in bits.items() if value & bit]
+        rest = value & ~sum(bits.values())
+        return "|".join([*names, *([hex(rest)] if rest else [])]) or none
+    if isinstance(value, str):
+        return f'"{value}"'
+    return _value(name, value, name == "address")
+
+
+def _value(name: str, value: Any, as_hex: bool) -> str:
+    if isinstance(value, dict):
+        return _shown(value, {}, frozenset())
+    if isinstance(value, list):
+        shown = ", ".join(_value(name, element, as_hex) for element in value[:MAX_ELEMENTS])
+        return f"[{shown}{', ...' if len(value) > MAX_ELEMENTS else ''}]"
+    if isinstance(value, bytes):
+        return _data(value, len(value))
+    if isinstance(value, int) and value >= 0 and (as_hex or _HEX.search(name)):
+        return hex(value)
+    return str(value)
+
+
+def _shown(fields: dict[str, Any], roles: dict[str, Role], pointers: frozenset[str]) -> str:
+    shown = (
+        f"{name}={_value(name, value, name in pointers or roles.get(name) in _HEX_ROLES)}"
+        for name, value in fields.items()
+        if not _HIDDEN.match(name)
+    )
+    return "{" + ", ".join(shown) + "}"
+
+
+def _fields(block: Block, more: frozenset[str] = frozenset()) -> str:
+    pointers = frozenset(block.memory) | more
+    shown = _shown(block.fields, ROLES.get(block.struct, {}), pointers)
+    if block.struct == "fastrpc_invoke":
+        sc = block.fields["sc"]
+        shown += (
+            f" method {fastrpc.REMOTE_SCALARS_METHOD(sc)}: "
+            f"{fastrpc.REMOTE_SCALARS_INBUFS(sc)} in, {fastrpc.REMOTE_SCALARS_OUTBUFS(sc)} out, "
+            f"{fastrpc.REMOTE_SCALARS_INHANDLES(sc)} handles in, "
+            f"{fastrpc.REMOTE_SCALARS_OUTHANDLES(sc)} out"
+        )
+    return shown
+
+
+def _changes(sent: Block | None, received: Block | None) -> str:
+    """The fields that came back otherwise than they were sent."""
+    if sent is None or received is None:
+        return ""
+    changed = {n: v for n, v in received.fields.items() if v != sent.fields.get(n)}
+    if not changed:
+        return ""
+    return _shown(changed, ROLES.get(received.struct, {}), frozenset(sent.memory))
+
+
+def _memories(block: Block, mark: str, indent: int) -> Iterator[str]:
+    for name, memory in block.memory.items():
+        yield from _memory(mark + name, memory, indent)
+
+
+def _memory(name: str, memory: Memory, indent: int) -> Iterator[str]:
+    margin = " " * indent
+    content = memory.content
+    where = f"{margin}{name} at {memory.address:#x}"
+    if content is None:
+        yield f"{where}: {memory.count} {memory.type} that cannot be read"
+    elif memory.type == REGCMD:
+        yield f"{where}: {memory.count} words"
+        for word in content:
+            assert isinstance(word, int)
+            yield f"{margin}    {disassemble_word(word)}"
+    elif memory.type == PACKET:
+        yield f"{where}: {_packet(content)}"
+    elif isinstance(content, bytes):
+        if memory.type == "c_char":
+            text = content.partition(b"\0")[0].decode("ascii", "backslashreplace")
+            yield f'{where}: "{text}"'
+        else:
+            yield f"{where}: {memory.count} bytes {_data(content, memory.count)}"
+    elif all(isinstance(element, int) for element in content):
+        yield f"{where}: {_value('', content, memory.type == 'c_ulong')}"
+    else:
+        for index, element in enumerate(content[:MAX_ELEMENTS]):
+            assert isinstance(element, Block)
+            yield f"{margin}{name}[{index}] {element.struct} {_fields(element)}"
+            yield from _memories(element, "", indent + 4)
+        if memory.count > len(content[:MAX_ELEMENTS]):
+            yield f"{margin}{name}: {memory.count} in all"
+
+
+def _data(data: bytes, count: int) -> str:
+    return data[:MAX_BYTES].hex() + ("..." if count > MAX_BYTES else "")
+
+
+def _packet(content: Any) -> str:
+    try:
+        packet = ert.decode(content)
+    except ProgramError as error:
+        return f"{len(content)} bytes: {error.strerror}"
+    operands = "".join(f", {name}={value:#x}" for name, value in packet.operands.items())
+    name = ert.PacketOpcode(packet.opcode).name
+    cu = "" if packet.cu is None else f", cu={packet.cu}"
+    return f"{name}{cu}{operands}, body {_data(packet.body, len(packet.body))}"
+
+
+def to_chrome(records: Iterable[Record]) -> dict[str, Any]:
+    """A trace in the trace event format: a slice for each call, one from each submit to the end of
+    its wait, and how many bytes the buffer objects have.
+
+    Source: "Trace Event Format", which Perfetto reads; times are microseconds.
+    """
+    records = list(records)
+    events: list[dict[str, Any]] = []
+    buffers = Buffers()
+    for pid in dict.fromkeys(record.pid for record in records):
+        name = {"name": f"process {pid}"}
+        events.append({"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": name})
+    level = 0
+    for record in records:
+        arguments: dict[str, Any] = {"result": record.result, "call": _call(record)}
+        if record.errno:
+            arguments["errno"] = record.errno
+        events.append(
+            {
+                "ph": "X",
+                "name": record.request or record.call,
+                "cat": record.driver or "system",
+                "pid": record.pid,
+                "tid": record.thread,
+                "ts": record.start_ns / 1000,
+                "dur": record.duration_ns / 1000,
+                "args": arguments,
+            }
+        )
+        buffers.add(record)
+        held = sum(bo.size for bo in buffers.living())
+        if held != level:
+            level = held
+            events.append(
+                {
+                    "ph": "C",
+                    "name": "buffer objects",
+                    "pid": record.pid,
+                    "ts": (record.start_ns + record.duration_ns) / 1000,
+                    "args": {"bytes": held},
+                }
+            )
+    for index, job in enumerate(pair_submits(records)):
+        common = {"cat": job.driver, "name": "job", "id": index, "pid": job.pid, "tid": job.thread}
+        events.append({"ph": "b", "ts": job.start_ns / 1000, **common})
+        if job.end_ns is not None:
+            events.append({"ph": "e", "ts": job.end_ns / 1000, **common})
+    return {"traceEvents": events, "displayTimeUnit": "ns"}

@@ -1,0 +1,442 @@
+# SPDX-License-Identifier: MIT
+"""A recorded trace, said again to another kernel, and its answers compared.
+
+What may differ, and how it is carried over:
+
+- descriptors, handles, the driver's names of objects, map offsets and device addresses: those of
+  the same buffer object or file here stand in for the recorded ones, also within task tables and
+  register commands;
+- addresses of the process: what they pointed to is laid out anew; where it could not be read, the
+  pointer is a bad one again;
+- deadlines keep their distance to the call; durations, and how many descriptors poll found ready,
+  are not compared;
+- of a block's two interrupt bits of an RK3588 either stands for both: which of its register groups
+  ends last is chance where several cores run.
+
+All else must be equal: errno, value, every other field that came back, and the memory that the
+kernel filled. Calls are made one after another in the order in which they ended, so nothing waits
+for a call that comes later. Buffer objects hold what jobs are made of and zeros otherwise: what the
+NPU computes is not compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from npukit import _fast
+from npukit.abi.rknpu import rknpu_task
+from npukit.ioctl import Kernel, Struct, Union
+from npukit.programs.rk3588.registers import PC, REGISTERS
+
+from .buffers import Bo, Buffers
+from .follow import LIMIT, blocks, extent, request_of
+from .meaning import GIVES_FD, ROLES, Role
+from .record import REGCMD, Block, Memory, Record
+from .recorder import Recorder
+
+_BAD_POINTER = 8
+"""Within the page that no process has."""
+_DUPLICATES = frozenset({fcntl.F_DUPFD, fcntl.F_DUPFD_CLOEXEC})
+_ADDRESSES = frozenset(
+    offset
+    for offset, register in REGISTERS.items()
+    if str(register).endswith(("_BASE_ADDR", "FEATURE_DATA_ADDR", "DCOMP_ADDR0"))
+    or register is PC.BASE_ADDRESS
+)
+"""Offsets of the registers that hold device addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a call answered otherwise: its place in the trace, and what of it."""
+
+    index: int
+    record: Record
+    what: str
+    recorded: Any
+    found: Any
+
+    def __str__(self) -> str:
+        name = self.record.request or self.record.call
+        return (
+            f"call {self.index}, {name}: {self.what} is {self.found!r}, was recorded as "
+            f"{self.recorded!r}"
+        )
+
+
+class _CannotPlay(Exception):
+    """The record does not hold what it takes."""
+
+
+def opened(records: Sequence[Record]) -> dict[str, str]:
+    """The nodes that a trace opens and the driver that each turned out to have ("": unknown)."""
+    found: dict[str, str] = {}
+    for index, record in enumerate(records):
+        if record.call != "open" or record.errno:
+            continue
+        driver = record.driver
+        for later in records[index + 1 :]:
+            if driver or (later.call == "close" and later.fd == record.result):
+                break
+            if later.fd == record.result and later.driver not in ("", "drm"):
+                driver = later.driver
+        path = record.arguments["path"]
+        found[path] = found.get(path) or driver
+    return found
+
+
+def replay(
+    records: Sequence[Record], kernel: Kernel, nodes: Mapping[str, str] | None = None
+) -> list[Difference]:
+    """Make the calls of a trace on ``kernel``; what was answered otherwise.
+
+    ``nodes`` says which node stands for a recorded one here. All that the trace leaves open is
+    closed at the end.
+    """
+    player = _Player(kernel, nodes or {})
+    try:
+        for index, record in enumerate(records):
+            player.play(index, record)
+    finally:
+        player.close()
+    return player.differences
+
+
+class _Player:
+    def __init__(self, kernel: Kernel, nodes: Mapping[str, str]) -> None:
+        self.differences: list[Difference] = []
+        self._nodes = nodes
+        self._answers: list[Record] = []
+        self._recorder = Recorder(self._answers.append)
+        self._kernel = self._recorder.kernel(kernel)
+        self._theirs = Buffers()
+        self._ours = self._recorder.buffers
+        self._same: dict[Bo, Bo] = {}
+        """Recorded buffer object -> the one here."""
+        self._fds: dict[int, int] = {}
+        self._maps: dict[int, _fast.Mapping] = {}
+        """Recorded address -> the mapping here."""
+        self._record: Record
+        self._domain: int | None = None
+        self._keep: list[Any] = []
+
+    def play(self, index: int, record: Record) -> None:
+        """Make one call and compare."""
+        self._record = record
+        self._answers.clear()
+        self._keep.clear()
+        theirs, ours = len(self._theirs.all), len(self._ours.all)
+        try:
+            self._call(record)
+        except _CannotPlay as error:
+            self.differences.append(Difference(index, record, "the call", "made", f"not: {error}"))
+        self._theirs.add(record)
+        new = self._ours.all[ours:]
+        self._same.update(zip(self._theirs.all[theirs:], new, strict=False))
+        if self._answers:
+            answer = self._answers[-1]
+            self._learn(record, answer)
+            self.differences += [
+                Difference(index, record, *what) for what in self._compare(record, answer)
+            ]
+
+    def close(self) -> None:
+        """Give back all that the trace left."""
+        for mapping in self._maps.values():
+            self._kernel.munmap(mapping)
+        self._maps.clear()
+        for fd in self._fds.values():
+            with contextlib.suppress(OSError):
+                self._kernel.close(fd)
+        self._recorder.close()
+
+    # Making the call.
+
+    def _call(self, record: Record) -> None:
+        kernel, given, fd = self._kernel, record.arguments, self._fd(record.fd)
+        # What goes wrong is in the answer's record, like all else.
+        with contextlib.suppress(OSError, RuntimeError):
+            if record.call == "ioctl":
+                kernel.ioctl(fd, *self._request(record))
+            elif record.call == "open":
+                kernel.open(self._nodes.get(given["path"], given["path"]), given["flags"])
+            elif record.call == "mmap":
+                offset = self._offset(record.fd, given["offset"])
+                mapping = kernel.mmap(fd, given["length"], offset, given["prot"], given["flags"])
+                if not record.errno:
+                    self._maps[record.result] = mapping
+            elif record.call == "munmap":
+                found = self._maps.pop(given["address"], None)
+                if found is None:
+                    raise _CannotPlay("nothing is mapped there")
+                kernel.munmap(found)
+            elif record.call == "poll":
+                # What was ready is ready here at once, or never: jobs run while nobody waits.
+                pairs = [(self._fd(polled), events) for polled, events in given["fds"]]
+                kernel.poll(pairs, given["timeout"])
+            elif record.call == "fcntl":
+                kernel.fcntl(fd, given["command"], given["arg"])
+            elif record.call in ("close", "dup", "fstat"):
+                getattr(kernel, record.call)(fd)
+            elif record.call == "lseek":
+                kernel.lseek(fd, given["offset"], given["whence"])
+            elif record.call == "ftruncate":
+                kernel.ftruncate(fd, given["length"])
+            elif record.call == "memfd_create":
+                kernel.memfd_create(given["name"], given["flags"])
+            else:
+                raise _CannotPlay("there is no such call")
+
+    def _request(self, record: Record) -> tuple[Any, Any]:
+        """An ioctl's request and argument."""
+        request = request_of(record.driver, record.number)
+        if request is None:
+            if record.sent is not None:
+                raise _CannotPlay(f"{record.driver} has no request {record.number:#x}")
+            return record.number, None
+        if record.sent is None:
+            if request.struct is not None:
+                return request, _BAD_POINTER if "arg" in record.arguments else None
+            return request, record.arguments.get("arg")
+        self._domain = record.sent.fields.get("iommu_domain_id")
+        if request.struct is None or request.struct.__name__ != record.sent.struct:
+            raise _CannotPlay(f"{request.name} takes no {record.sent.struct}")
+        self._fill_buffers(record.sent)
+        return request, self._build(record.sent, request.struct)
+
+    def _build(self, block: Block, ctype: Any) -> Any:
+        """A structure like the recorded one; what it points to is kept until the next call."""
+        if not issubclass(ctype, (Struct, Union)):
+            return memoryview(bytearray(ctype(block.fields["value"])))
+        if ctype._tail_:
+            value = ctype.with_tail(len(block.fields[ctype._tail_[0]]))
+        else:
+            value = ctype()
+        try:
+            self._set(value, block.fields)
+        except (AttributeError, TypeError, ValueError, IndexError) as error:
+            raise _CannotPlay(f"{block.struct}: {error}") from None
+        self._point(value, block, "")
+        return value
+
+    def _set(self, value: Any, fields: dict[str, Any]) -> None:
+        roles = ROLES.get(type(value).__name__, {})
+        for name, given in fields.items():
+            if isinstance(given, dict):
+                self._set(getattr(value, name), given)
+            elif isinstance(given, list):
+                array = getattr(value, name)
+                for index, element in enumerate(given):
+                    if isinstance(element, dict):
+                        self._set(array[index], element)
+                    else:
+                        array[index] = element
+            else:
+                role = None if name in value._pointers_ else roles.get(name)
+                setattr(value, name, self._here(role, given))
+
+    def _point(self, value: Any, block: Block, prefix: str) -> None:
+        """Lay out anew what the pointers of a structure point to."""
+        roles = ROLES.get(block.struct, {})
+        for name, pointer in value._pointers_.items():
+            if getattr(value, name):
+                memory = block.memory.get(prefix + name)
+                address = self._lay_out(value, pointer, memory, roles.get(name))
+                setattr(value, name, address)
+        for name in value.fields():
+            inner = getattr(value, name)
+            if isinstance(inner, (Struct, Union)):
+                self._point(inner, block, f"{prefix}{name}.")
+
+    def _lay_out(self, value: Any, pointer: Any, memory: Memory | None, role: Role | None) -> int:
+        count, stride = extent(value, pointer)
+        if pointer.target is ctypes.c_char and pointer.count is None:
+            count = memory.count + 1 if memory else 1
+        size = count * stride
+        if memory is not None and memory.content is None:
+            return _BAD_POINTER
+        content = memory.content if memory else None
+        if size > LIMIT or (memory and content is not None and len(content) < memory.count):
+            raise _CannotPlay(f"{size} bytes are more than is recorded")
+        data = bytearray(max(size, 1))
+        if isinstance(content, bytes):
+            data[: len(content)] = content
+        else:
+            for index, element in enumerate(content or ()):
+                if isinstance(element, Block):
+                    image = bytes(self._build(element, pointer.target))[:stride]
+                elif isinstance(element, int):
+                    image = bytes(pointer.target(self._here(role, element)))
+                else:
+                    raise _CannotPlay(f"{element!r} where a number or a structure belongs")
+                data[index * stride : index * stride + len(image)] = image
+        buffer = (ctypes.c_char * len(data)).from_buffer(data)
+        self._keep.append(buffer)
+        return ctypes.addressof(buffer)
+
+    def _fill_buffers(self, block: Block) -> None:
+        """Write the task tables and register commands of a job where they stand here."""
+        for inner in blocks(block):
+            for name, memory in inner.memory.items():
+                if memory.content is None:
+                    continue
+                if memory.type == REGCMD:
+                    bo = self._theirs.at(self._record.fd, memory.address, self._domain)
+                    words = [self._word(word) for word in memory.content if isinstance(word, int)]
+                    image = b"".join(word.to_bytes(8, "little") for word in words)
+                    self._write(bo, memory.address - (bo.dma or 0) if bo else 0, image)
+                elif memory.type == "rknpu_task" and name == "task_obj_addr":
+                    bo = self._theirs.named(self._record.fd, memory.address)
+                    rows = [row for row in memory.content if isinstance(row, Block)]
+                    self._write(bo, 0, b"".join(bytes(self._build(r, rknpu_task)) for r in rows))
+
+    def _write(self, bo: Bo | None, offset: int, data: bytes) -> None:
+        here = self._same.get(bo) if bo is not None else None
+        end = offset + len(data)
+        for mapping in self._maps.values():
+            if here is not None and end <= here.maps.get(mapping.address, 0):
+                memoryview(mapping)[offset:end] = data
+                return
+        raise _CannotPlay("the job's buffer object is not mapped here")
+
+    # From recorded values to those here.
+
+    def _fd(self, fd: int) -> int:
+        """Descriptors that the trace did not open are none of ours."""
+        return self._fds.get(fd, -1)
+
+    def _here(self, role: Role | None, value: int) -> int:
+        """What stands for a recorded value; the value itself where nothing is known of it."""
+        fd = self._record.fd
+        bo: Bo | None = None
+        if role is Role.FD:
+            return self._fds.get(value, min(value, 0))
+        if role is Role.DEADLINE and 0 < value < 1 << 62:
+            return max(value - self._record.start_ns + self._kernel.kernel.monotonic_ns(), 1)
+        if role is Role.DMA:
+            return self._address(value)
+        if role is Role.HANDLE:
+            bo = self._theirs.of(fd, value)
+            here = self._same.get(bo) if bo else None
+            return here.handle if here else value
+        if role is Role.OBJECT:
+            bo = self._theirs.named(fd, value)
+            here = self._same.get(bo) if bo else None
+            return here.object if here and here.object is not None else value
+        return value
+
+    def _address(self, value: int) -> int:
+        bo = self._theirs.at(self._record.fd, value, self._domain)
+        here = self._same.get(bo) if bo else None
+        if bo is None or here is None or bo.dma is None or here.dma is None:
+            return value
+        return value - bo.dma + here.dma
+
+    def _offset(self, fd: int, offset: int) -> int:
+        file = self._theirs.files.get(fd)
+        for bo in file.bos.values() if file else ():
+            here = self._same.get(bo)
+            if bo.offset == offset and here is not None and here.offset is not None:
+                return here.offset
+        return offset
+
+    def _word(self, word: int) -> int:
+        """A register command with the device address that it may hold carried over."""
+        register, value = word & 0xFFFF, word >> 16 & 0xFFFFFFFF
+        if register not in _ADDRESSES or (register == PC.BASE_ADDRESS.offset and value == 0):
+            return word
+        return word & ~(0xFFFFFFFF << 16) | (self._address(value) & 0xFFFFFFFF) << 16
+
+    # Comparing.
+
+    def _learn(self, record: Record, answer: Record) -> None:
+        """Which new descriptors stand for which."""
+        if record.call == "close":
+            self._fds.pop(record.fd, None)
+        if answer.errno:
+            return
+        if _gives_fd(record):
+            self._fds[record.result] = answer.result
+        after, here = record.after, answer.after
+        if record.call != "ioctl" or after is None or here is None or record.sent is None:
+            return
+        roles = ROLES.get(after.struct, {})
+        names = [name for name, role in roles.items() if role is Role.FD]
+        if after.struct == "rknpu_mem_create" and record.request.startswith("IOCTL_"):
+            names.append("handle")
+        for name in names:
+            if after.fields[name] != record.sent.fields[name]:
+                self._fds[after.fields[name]] = here.fields[name]
+
+    def _compare(self, record: Record, answer: Record) -> Iterable[tuple[str, Any, Any]]:
+        if record.errno != answer.errno:
+            yield "errno", record.errno or "none", answer.errno or "none"
+            return
+        compared = record.call not in ("mmap", "poll") and not _gives_fd(record)
+        if compared and record.result != answer.result:
+            yield "the value", record.result, answer.result
+        if record.after is not None and answer.after is not None:
+            pointers = _pointer_names(request_of(record.driver, record.number))
+            yield from _compare(record.after, answer.after, pointers, "")
+
+
+def _gives_fd(record: Record) -> bool:
+    if record.call == "fcntl":
+        return record.arguments["command"] in _DUPLICATES
+    return record.call in ("open", "dup", "memfd_create") or record.request in GIVES_FD
+
+
+def _pointer_names(request: Any) -> dict[str, set[str]]:
+    """Structure -> names of its pointers, for all that a request's structure leads to."""
+    names: dict[str, set[str]] = {}
+
+    def walk(ctype: Any) -> None:
+        if ctype is None or not issubclass(ctype, (Struct, Union)) or ctype.__name__ in names:
+            return
+        names[ctype.__name__] = set(ctype._pointers_)
+        for pointer in ctype._pointers_.values():
+            walk(pointer.target)
+
+    walk(request.struct if request is not None else None)
+    return names
+
+
+def _compare(
+    recorded: Block, found: Block, pointers: dict[str, set[str]], where: str
+) -> Iterable[tuple[str, Any, Any]]:
+    """The fields and filled memory that differ, but for what may."""
+    roles = ROLES.get(recorded.struct, {})
+    for name, value in recorded.fields.items():
+        here = found.fields.get(name)
+        if name in pointers.get(recorded.struct, ()):
+            same = (value == 0) == (here == 0)
+        elif roles.get(name) is Role.INTERRUPTS:
+            same = isinstance(here, int) and _either_group(value) == _either_group(here)
+        else:
+            same = name in roles or value == here
+        if not same:
+            yield where + name, value, here
+    for name, memory in recorded.memory.items():
+        theirs, other = memory.content, found.memory.get(name)
+        ours = other.content if other else None
+        if memory.type == REGCMD or theirs is None:
+            continue
+        if ours is None or isinstance(theirs, bytes) or len(ours) != len(theirs):
+            if theirs != ours:
+                yield f"what {where}{name} points to", theirs, ours
+            continue
+        for index, (before, now) in enumerate(zip(theirs, ours, strict=True)):
+            place = f"{where}{name}[{index}]"
+            if isinstance(before, Block) and isinstance(now, Block):
+                yield from _compare(before, now, pointers, place + ".")
+            elif before != now and name not in roles:
+                yield place, before, now
+
+
+def _either_group(bits: int) -> int:
+    return (bits | bits >> 1) & 0x15555

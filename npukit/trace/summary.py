@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: MIT
+"""What a trace comes to: requests, buffer objects, latencies, and what was not given back."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from .buffers import Bo, Buffers
+from .record import Block, Record
+
+_SUBMITS = frozenset(
+    {
+        "DRM_IOCTL_RKNPU_SUBMIT",
+        "IOCTL_RKNPU_SUBMIT",
+        "DRM_IOCTL_ROCKET_SUBMIT",
+        "DRM_IOCTL_AMDXDNA_EXEC_CMD",
+        "FASTRPC_IOCTL_INVOKE",
+    }
+)
+_NONBLOCK = 1 << 1
+"""RKNPU_JOB_NONBLOCK"""
+
+
+@dataclass(slots=True)
+class Job:
+    """A submit that the driver took. ``end_ns`` is when the call that waited for it came back,
+    None where none did. A submit that itself waits ends with itself."""
+
+    driver: str
+    pid: int
+    thread: int
+    start_ns: int
+    end_ns: int | None = None
+
+    @property
+    def latency_ns(self) -> int | None:
+        return None if self.end_ns is None else self.end_ns - self.start_ns
+
+
+def pair_submits(records: Iterable[Record]) -> list[Job]:
+    """Each submit with the end of its wait.
+
+    rocket: PREP_BO of a buffer that the job writes. rknpu: SUBMIT itself, or poll of its out-fence.
+    amdxdna: WAIT_CMD or SYNCOBJ_TIMELINE_WAIT for its number or a later one. FastRPC: INVOKE.
+    """
+    jobs: list[Job] = []
+    waiting: list[tuple[Job, int, frozenset[int], int]] = []
+    syncobjs: dict[tuple[int, int], int] = {}
+    for record in records:
+        if record.errno:
+            continue
+        end = record.start_ns + record.duration_ns
+        block = record.after
+        if record.request in _SUBMITS and block is not None:
+            job = Job(record.driver, record.pid, record.thread, record.start_ns)
+            jobs.append(job)
+            fields = block.fields
+            if block.struct == "drm_rocket_submit":
+                waiting.append((job, record.fd, _written(record.sent), 0))
+            elif block.struct == "amdxdna_drm_exec_cmd":
+                waiting.append((job, record.fd, frozenset({fields["hwctx"]}), fields["seq"]))
+            elif block.struct == "rknpu_submit" and fields["flags"] & _NONBLOCK:
+                waiting.append((job, fields["fence_fd"], frozenset(), 0))
+            else:
+                job.end_ns = end
+            continue
+        if block is not None and block.struct == "amdxdna_drm_create_hwctx":
+            syncobjs[record.fd, block.fields["syncobj_handle"]] = block.fields["handle"]
+        done = _waited(record, syncobjs)
+        left = []
+        for job, fd, names, number in waiting:
+            if any(
+                fd == awaited and (not names or name in names) and number <= reached
+                for awaited, name, reached in done
+            ):
+                job.end_ns = end
+            else:
+                left.append((job, fd, names, number))
+        waiting = left
+    return jobs
+
+
+def _written(submit: Block | None) -> frozenset[int]:
+    jobs = submit.memory.get("jobs") if submit else None
+    return frozenset(
+        handle
+        for job in (jobs.content if jobs else None) or ()
+        if isinstance(job, Block)
+        for handle in _numbers(job, "out_bo_handles")
+    )
+
+
+def _numbers(block: Block, name: str) -> Iterator[int]:
+    memory = block.memory.get(name)
+    for value in (memory.content if memory else None) or ():
+        if isinstance(value, int):
+            yield value
+
+
+def _waited(record: Record, syncobjs: dict[tuple[int, int], int]) -> list[tuple[int, int, int]]:
+    """(descriptor, buffer or context, number) of the work that a call found done."""
+    if record.call == "poll":
+        return [(fd, 0, 0) for fd, _events in record.arguments["fds"]] if record.result else []
+    block = record.sent
+    if block is None:
+        return []
+    fields = block.fields
+    if block.struct == "drm_rocket_prep_bo":
+        return [(record.fd, fields["handle"], 0)]
+    if block.struct == "amdxdna_drm_wait_cmd":
+        return [(record.fd, fields["hwctx"], fields["seq"])]
+    if block.struct == "drm_syncobj_timeline_wait":
+        pairs = zip(_numbers(block, "handles"), _numbers(block, "points"), strict=False)
+        return [
+            (record.fd, syncobjs[record.fd, handle], point)
+            for handle, point in pairs
+            if (record.fd, handle) in syncobjs
+        ]
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """All calls of one kind: their number, errors by name, and time in them."""
+
+    driver: str
+    name: str
+    count: int
+    errors: dict[str, int]
+    total_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a trace comes to.
+
+    ``leaked`` are buffer objects that no request gave back, those that the file's end took with it
+    included; ``open_files`` (descriptor, what) and ``mappings`` (address, bytes) are what was left
+    at the end.
+    """
+
+    requests: list[Requests]
+    buffers: list[Bo]
+    jobs: list[Job]
+    leaked: list[Bo]
+    open_files: list[tuple[int, str]]
+    mappings: list[tuple[int, int]]
+
+
+def summarize(records: Iterable[Record]) -> Summary:
+    """Sum up a whole trace."""
+    records = list(records)
+    buffers = Buffers()
+    kinds: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        buffers.add(record)
+        name = record.request or (f"{record.number:#010x}" if record.number else record.call)
+        kinds.setdefault((record.driver, name), []).append(record)
+    requests = []
+    for (driver, name), calls in sorted(kinds.items()):
+        errors: dict[str, int] = {}
+        for call in calls:
+            if call.errno:
+                errors[call.errno] = errors.get(call.errno, 0) + 1
+        total = sum(call.duration_ns for call in calls)
+        requests.append(Requests(driver, name, len(calls), errors, total))
+    return Summary(
+        requests,
+        buffers.all,
+        pair_submits(records),
+        [bo for bo in buffers.all if bo.ended_ns is None or bo.closed],
+        sorted((fd, file.what) for fd, file in buffers.files.items()),
+        [(address, length) for address, (length, _bo) in buffers.maps.items()],
+    )
+
+
+def to_lines(summary: Summary) -> Iterator[str]:
+    """The summary as text."""
+    yield "calls:"
+    for kind in summary.requests:
+        errors = "".join(f", {count} {name}" for name, count in kind.errors.items())
+        yield (
+            f"  {kind.count:6} {kind.driver or '-'} {kind.name}, "
+            f"{kind.total_ns / 1000:.1f} us in all{errors}"
+        )
+    yield f"buffer objects: {len(summary.buffers)}"
+    for bo in summary.buffers:
+        yield "  " + _bo(bo)
+    done = [job.latency_ns for job in summary.jobs if job.latency_ns is not None]
+    yield f"submits: {len(summary.jobs)}, {len(done)} waited for"
+    if done:
+        yield (
+            "  from submit to the end of the wait: "
+            f"median {statistics.median(done) / 1000:.1f} us, "
+            f"{min(done) / 1000:.1f} to {max(done) / 1000:.1f} us"
+        )
+    for bo in summary.leaked:
+        yield f"leaked: {_bo(bo)}"
+    for fd, what in summary.open_files:
+        yield f"left open: {fd} ({what})"
+    for address, length in summary.mappings:
+        yield f"left mapped: {length} bytes at {address:#x}"
+
+
+def _bo(bo: Bo) -> str:
+    place = "" if bo.dma is None else f" at {bo.dma:#x}"
+    end = "given back" if bo.ended_ns is not None else "held to the end"
+    if bo.closed:
+        end = "ended with its file"
+    return f"{bo.driver} {bo.handle} of {bo.size} bytes{place}, {end}"
