@@ -83,7 +83,7 @@ def test_states_and_protection(kernel: SimKernel) -> None:
             second.empty()
             second.release()
             assert second.state is WrapState.EMPTY
-            with pytest.raises(FileNotFoundError):
+            with pytest.raises(NpuError, match="ENOENT"):
                 second.map()
 
 
