@@ -60,6 +60,22 @@ def blocks(block: Block) -> Iterator[Block]:
                 yield from blocks(element)
 
 
+@functools.cache
+def pointer_names(request: Ioctl | None) -> dict[str, frozenset[str]]:
+    """Structure -> the names of its pointers, for all that a request's structure leads to."""
+    names: dict[str, frozenset[str]] = {}
+
+    def walk(ctype: Any) -> None:
+        if issubclass(ctype, (Struct, Union)) and ctype.__name__ not in names:
+            names[ctype.__name__] = frozenset(ctype._pointers_)
+            for pointer in ctype._pointers_.values():
+                walk(pointer.target)
+
+    if request is not None and request.struct is not None:
+        walk(request.struct)
+    return names
+
+
 class Follower:
     """Reads the structures of one call, at most ``limit`` bytes of them."""
 

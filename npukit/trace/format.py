@@ -6,7 +6,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from npukit import _fast
@@ -16,6 +16,7 @@ from npukit.programs.rk3588.text import disassemble_word
 from npukit.programs.xdna import ert
 
 from .buffers import Buffers
+from .follow import pointer_names, request_of
 from .meaning import ROLES, Role
 from .record import PACKET, REGCMD, Block, Memory, Record
 from .summary import pair_submits
@@ -24,6 +25,9 @@ MAX_BYTES = 32
 """How many bytes of a buffer a line shows."""
 MAX_ELEMENTS = 64
 """How many structures or numbers of an array are shown."""
+
+Names = Mapping[str, frozenset[str]]
+"""Structure -> the names of its pointers."""
 
 _HIDDEN = re.compile(r"_*(pad|padding|reserved|rsvd|resv)\d*$")
 _HEX = re.compile(r"(addr|address|vaddr(in|out)|ptr|flags|mask|offset|base)\d*$")
@@ -72,18 +76,17 @@ def to_text(records: Iterable[Record]) -> Iterator[str]:
         yield f"{seconds:11.6f} {record.thread} {_call(record)}"
         for block, mark in ((record.sent, ""), (record.received, "-> ")):
             if block is not None:
-                yield from _memories(block, mark, 4)
+                yield from _memories(block, mark, 4, _pointers(record))
 
 
 def _call(record: Record) -> str:
     if record.call == "ioctl":
         parts = [record.request or f"{record.number:#010x}"]
         if record.sent is not None:
-            behind = record.received.memory if record.received else {}
-            parts.append(_fields(record.sent, frozenset(behind)))
+            parts.append(_fields(record.sent, _pointers(record)))
         elif "arg" in record.arguments:
             parts.append(f"{record.arguments['arg']:#x}")
-        change = _changes(record.sent, record.received)
+        change = _changes(record)
         who = f"{record.fd}<{record.driver}>" if record.driver else str(record.fd)
         text = f"ioctl({', '.join([who, *parts])}{' -> ' + change if change else ''})"
     else:
@@ -134,10 +137,14 @@ def _shown(fields: dict[str, Any], roles: dict[str, Role], pointers: frozenset[s
     return "{" + ", ".join(shown) + "}"
 
 
-def _fields(block: Block, more: frozenset[str] = frozenset()) -> str:
-    pointers = frozenset(block.memory) | more
-    shown = _shown(block.fields, ROLES.get(block.struct, {}), pointers)
-    if block.struct == "fastrpc_invoke":
+def _pointers(record: Record) -> Names:
+    return pointer_names(request_of(record.driver, record.number))
+
+
+def _fields(block: Block, pointers: Names) -> str:
+    names = pointers.get(block.struct, frozenset())
+    shown = _shown(block.fields, ROLES.get(block.struct, {}), names)
+    if block.struct == "fastrpc_invoke" and "sc" in block.fields:
         sc = block.fields["sc"]
         shown += (
             f" method {fastrpc.REMOTE_SCALARS_METHOD(sc)}: "
@@ -148,22 +155,21 @@ def _fields(block: Block, more: frozenset[str] = frozenset()) -> str:
     return shown
 
 
-def _changes(sent: Block | None, received: Block | None) -> str:
+def _changes(record: Record) -> str:
     """The fields that came back otherwise than they were sent."""
+    sent, received = record.sent, record.received
     if sent is None or received is None:
         return ""
     changed = {n: v for n, v in received.fields.items() if v != sent.fields.get(n)}
-    if not changed:
-        return ""
-    return _shown(changed, ROLES.get(received.struct, {}), frozenset(sent.memory))
+    return _fields(Block(received.struct, changed), _pointers(record)) if changed else ""
 
 
-def _memories(block: Block, mark: str, indent: int) -> Iterator[str]:
+def _memories(block: Block, mark: str, indent: int, pointers: Names) -> Iterator[str]:
     for name, memory in block.memory.items():
-        yield from _memory(mark + name, memory, indent)
+        yield from _memory(mark + name, memory, indent, pointers)
 
 
-def _memory(name: str, memory: Memory, indent: int) -> Iterator[str]:
+def _memory(name: str, memory: Memory, indent: int, pointers: Names) -> Iterator[str]:
     margin = " " * indent
     content = memory.content
     where = f"{margin}{name} at {memory.address:#x}"
@@ -187,8 +193,8 @@ def _memory(name: str, memory: Memory, indent: int) -> Iterator[str]:
     else:
         for index, element in enumerate(content[:MAX_ELEMENTS]):
             assert isinstance(element, Block)
-            yield f"{margin}{name}[{index}] {element.struct} {_fields(element)}"
-            yield from _memories(element, "", indent + 4)
+            yield f"{margin}{name}[{index}] {element.struct} {_fields(element, pointers)}"
+            yield from _memories(element, "", indent + 4, pointers)
         if memory.count > len(content[:MAX_ELEMENTS]):
             yield f"{margin}{name}: {memory.count} in all"
 

@@ -34,7 +34,7 @@ from npukit.ioctl import Kernel, Struct, Union
 from npukit.programs.rk3588.registers import PC, REGISTERS
 
 from .buffers import Bo, Buffers
-from .follow import LIMIT, blocks, extent, request_of
+from .follow import LIMIT, blocks, extent, pointer_names, request_of
 from .meaning import GIVES_FD, ROLES, Role
 from .record import REGCMD, Block, Memory, Record
 from .recorder import Recorder
@@ -381,7 +381,7 @@ class _Player:
         if compared and record.result != answer.result:
             yield "the value", record.result, answer.result
         if record.after is not None and answer.after is not None:
-            pointers = _pointer_names(request_of(record.driver, record.number))
+            pointers = pointer_names(request_of(record.driver, record.number))
             yield from _compare(record.after, answer.after, pointers, "")
 
 
@@ -391,23 +391,8 @@ def _gives_fd(record: Record) -> bool:
     return record.call in ("open", "dup", "memfd_create") or record.request in GIVES_FD
 
 
-def _pointer_names(request: Any) -> dict[str, set[str]]:
-    """Structure -> names of its pointers, for all that a request's structure leads to."""
-    names: dict[str, set[str]] = {}
-
-    def walk(ctype: Any) -> None:
-        if ctype is None or not issubclass(ctype, (Struct, Union)) or ctype.__name__ in names:
-            return
-        names[ctype.__name__] = set(ctype._pointers_)
-        for pointer in ctype._pointers_.values():
-            walk(pointer.target)
-
-    walk(request.struct if request is not None else None)
-    return names
-
-
 def _compare(
-    recorded: Block, found: Block, pointers: dict[str, set[str]], where: str
+    recorded: Block, found: Block, pointers: Mapping[str, frozenset[str]], where: str
 ) -> Iterable[tuple[str, Any, Any]]:
     """The fields and filled memory that differ, but for what may."""
     roles = ROLES.get(recorded.struct, {})
