@@ -51,13 +51,12 @@ ATOM = 16
 
 CONV_GROUP = 32
 DEPTHWISE_GROUP = 64
-"""Channels that CORE hands to the DPU at once."""
+"""Channels that CORE hands to the DPU at once. A group that is not whole does not complete on an
+RK3588 (measured, rocket-userspace), so kernels and channels are filled up."""
 
 _ENTRY_BYTES = 128
 _GRAINS = 51
 """Mesa's FEATURE_GRAINS is this and the stride."""
-_PAD_MINUS_128 = 0xFFFF8080
-"""What the vendor's runtime writes for kernels of 3 and more, and Mesa after it: the byte twice."""
 _DEPTHWISE = 3
 _EW_ADD = 2
 _ADD = 2
@@ -171,7 +170,7 @@ class Convolution:
     weight_zero: int
     """Stored."""
     kernels: int
-    """Whose weights there are: one more than channels when these are odd; 1 when depthwise."""
+    """Whose weights there are: whole groups of 32; 1 when depthwise."""
     constants: npt.NDArray[np.uint8]
     """The weights as the NPU fetches them and, at ``bias_offset``, an int32 for each channel."""
     bias_offset: int
@@ -179,7 +178,7 @@ class Convolution:
 
     @property
     def _in_channels(self) -> int:
-        return _align(self.inputs[0].channels, ATOM)
+        return self.inputs[0].surfaces * ATOM
 
     @property
     def _out_channels(self) -> int:
@@ -358,8 +357,8 @@ class Convolution:
         asm.write(CNA.FC_DATA_SIZE1, DMA_CHANNEL=channels)
         asm.write(CNA.DCOMP_ADDR0, DECOMPRESS_ADDR0=weights)
         zero = image.quantization.stored_zero_point
-        twice = zero == -128 and max(self.kernel) >= 3
-        asm.write(CNA.PAD_CON1, PAD_VALUE=_PAD_MINUS_128 if twice else zero)
+        # The byte twice: some channels of a depthwise convolution take the second one (measured).
+        asm.write(CNA.PAD_CON1, PAD_VALUE=zero * 256 + (zero & 0xFF))
         _write_zeros(
             asm,
             CNA.FC_CON0,
@@ -377,6 +376,8 @@ class Convolution:
             yield "an int8 image or kernel is not square"
         if self._in_channels // ATOM % 4 == 3:
             yield "three atoms are left over in DATA_ENTRIES"
+        if min(tile.in_rows for tile in self.tiles()) < 4:
+            yield "a task has fewer than 4 input rows"
         if self.finish.relu:
             yield "int8 sums are clamped in the DPU"
         if self.finish.operand is not None:
@@ -624,7 +625,8 @@ def _make(
     constants.setflags(write=False)
 
     factor = conv_factor(inputs, weights_quantization, outputs)
-    image = Tensor(height, width, in_channels, inputs, -(-in_channels // ATOM))
+    read = _align(in_channels, DEPTHWISE_GROUP if depthwise else ATOM)
+    image = Tensor(height, width, in_channels, inputs, read // ATOM)
     output = Tensor(*size, out_channels, outputs, written // ATOM)
     tensors: tuple[Tensor, ...] = (image,)
     finish = _Finish.make(factor, outputs, activation)
@@ -641,7 +643,7 @@ def _make(
         pads,
         depthwise,
         zero,
-        1 if depthwise else _align(out_channels, 2),
+        1 if depthwise else written,
         constants,
         bias_offset,
         finish,
@@ -652,18 +654,18 @@ def _make(
 
 
 def _pack_direct(stored: npt.NDArray[np.int8], zero: int) -> npt.NDArray[np.int8]:
-    if len(stored) % 2:
-        stored = np.concatenate([stored, np.zeros_like(stored[:1])])
-    return _fast.pack_weights(np.ascontiguousarray(stored), zero)
+    full = np.zeros((_align(len(stored), CONV_GROUP), *stored.shape[1:]), np.int8)
+    full[: len(stored)] = stored
+    return _fast.pack_weights(full, zero)
 
 
 def _pack_depthwise(stored: npt.NDArray[np.int8], zero: int) -> npt.NDArray[np.int8]:
     """Groups of 64 channels; in each the taps, in each tap the channels."""
     taps = stored.reshape(-1, stored.shape[3])
-    full = np.full((len(taps), _align(taps.shape[1], ATOM)), zero, np.int8)
+    full = np.full((len(taps), _align(taps.shape[1], DEPTHWISE_GROUP)), zero, np.int8)
     full[:, : taps.shape[1]] = taps
-    starts = range(0, full.shape[1], DEPTHWISE_GROUP)
-    return np.concatenate([full[:, c : c + DEPTHWISE_GROUP].reshape(-1) for c in starts])
+    groups = full.reshape(len(taps), -1, DEPTHWISE_GROUP)
+    return np.ascontiguousarray(groups.transpose(1, 0, 2)).reshape(-1)
 
 
 def conv2d(
