@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Convolutions and sums on the simulated devices, against a plain reference in numpy's int64."""
 
+import contextlib
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from support import no_leak
 
 import npukit
 from npukit.ioctl import ProgramError
+from npukit.programs.rk3588 import launch
 from npukit.programs.rk3588.conv import (
     Addition,
     Convolution,
@@ -202,7 +205,7 @@ PLAIN = (Quantization(0.02, 3), Quantization(0.005, 140), Quantization(0.3, 100)
         ((4, 60, 1040), 20, (3, 3), (1, 1), 3, False),  # a window takes more than 5 banks
         ((3, 110, 1040), 20, (3, 3), (1, 1), 1, False),  # a window takes more than 7 banks
         ((2500, 1, 16), 16, (3, 1), (1, 1), 2, True),  # more rows than DATAIN_HEIGHT holds
-        ((2, 3, 8000), 4, (1, 1), (1, 1), 1, False),
+        ((2, 3, 16384), 4, (1, 1), (1, 1), 1, False),
         ((3, 2047, 5), 6, (1, 31), (1, 7), 1, False),
     ],
 )
@@ -309,25 +312,50 @@ def test_what_is_computed_is_close_to_the_real_convolution() -> None:
     assert np.abs(found - np.clip(steps, 0, 255)).max() < 0.52
 
 
-def test_tensors_follow_each_other_without_being_packed_again(device: Any) -> None:
-    """What one operation writes is what the next one reads: tails are no channels."""
+def test_operations_follow_each_other_in_memory(device: Any) -> None:
+    """What one writes is what the next one reads, whatever is in channels that do not exist."""
     rng = np.random.default_rng(6)
-    weights = random(rng, PLAIN[1], (24, 1, 1, 8))
-    middle = PLAIN[2]
-    first = conv2d(5, 6, weights, None, *PLAIN)
-    kernel = random(rng, PLAIN[1], (1, 3, 3, 24))
-    second = depthwise_conv2d(5, 6, kernel, None, middle, PLAIN[1], PLAIN[2])
-    x = random(rng, PLAIN[0], (5, 6, 8))
-    between = execute(device, first, x)
-    dirty = first.output.pack(between)
-    dirty[1, ..., 8:] = 77
-    assert np.array_equal(first.output.unpack(dirty), between)
-    expected = finish(
-        convolve(centred(between, middle), centred(kernel, PLAIN[1]), (1, 1), "same", True),
-        conv_factor(middle, PLAIN[1], PLAIN[2]),
-        PLAIN[2],
+    inputs, weights_quantization, middle = PLAIN
+    weights = random(rng, weights_quantization, (24, 1, 1, 8))
+    kernel = random(rng, weights_quantization, (1, 3, 3, 24))
+    last = random(rng, weights_quantization, (5, 3, 3, 24))
+    ops = [
+        conv2d(5, 6, weights, None, *PLAIN),
+        depthwise_conv2d(5, 6, kernel, None, middle, weights_quantization, middle),
+        conv2d(5, 6, last, None, middle, weights_quantization, middle),
+    ]
+    x = random(rng, inputs, (5, 6, 8))
+    with contextlib.ExitStack() as stack:
+
+        def buffer(size: int, content: Array | None = None) -> Any:
+            found = stack.enter_context(device.alloc(size))
+            with found.access("w") as memory:
+                memory[:] = rng.integers(0, 256, len(memory), np.uint8)
+                if content is not None:
+                    memory[: content.nbytes] = content.reshape(-1).view(np.uint8)
+            return found
+
+        image = ops[0].inputs[0].pack(x)
+        image[..., 8:] = rng.integers(-128, 128, image[..., 8:].shape, np.int8)
+        sizes = [max(a.output.size, b.inputs[0].size) for a, b in pairwise([*ops, ops[-1]])]
+        tensors = [buffer(image.nbytes, image), *map(buffer, sizes)]
+        for op, (source, target) in zip(ops, pairwise(tensors), strict=True):
+            constants = buffer(len(op.constants), op.constants)
+            program = op.program([source.dma_address], constants.dma_address, target.dma_address)
+            launch.run(device, [program], [source, constants], [target])
+        found = ops[-1].output.unpack(tensors[-1].array()).copy()
+
+    factor = conv_factor(middle, weights_quantization, middle)
+    real = centred(weights, weights_quantization)
+    y = finish(
+        convolve(centred(x, inputs), real, (1, 1), "same", False), conv_factor(*PLAIN), middle
     )
-    np.testing.assert_array_equal(execute(device, second, between), expected)
+    for values, depthwise in ((kernel, True), (last, False)):
+        sums = convolve(
+            centred(y, middle), centred(values, weights_quantization), (1, 1), "same", depthwise
+        )
+        y = finish(sums, factor, middle)
+    np.testing.assert_array_equal(found, y)
 
 
 def weights_of(*shape: int) -> Array:
