@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support import no_leak
 
 import npukit
-from npukit.ioctl import ProgramError
+from npukit.ioctl import Fault, FaultyKernel, ProgramError
 from npukit.programs.rk3588 import launch
 from npukit.programs.rk3588.conv import (
     Addition,
@@ -31,6 +31,7 @@ from npukit.programs.rk3588.quantize import (
     fixed_point,
     requantize,
 )
+from npukit.sim import SimKernel
 
 Array = npt.NDArray[Any]
 DEVICES = ["rknpu", "rknpu-misc", "rocket"]
@@ -451,6 +452,25 @@ def test_inputs_are_checked_and_nothing_is_left_behind() -> None:
             execute(device, op, np.zeros(1), np.zeros(1))
         execute(device, op, np.zeros((4, 5, 4), np.uint8))
         assert device.buffers() == []
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_nothing_is_left_behind_whatever_fails(name: str) -> None:
+    op = conv2d(4, 5, weights_of(4, 1, 1, 4), None, *PLAIN, addend=Quantization(0.01))
+    x = np.zeros((4, 5, 4), np.uint8)
+    counter = FaultyKernel(SimKernel([name]))
+    path = counter.kernel.devices[0].paths[0]  # type: ignore[attr-defined]
+    with npukit.open(path, counter) as device:
+        opening = counter.calls
+        expected = execute(device, op, x, x)  # type: ignore[arg-type]
+    for step in range(opening, counter.calls):
+        with no_leak():
+            kernel = FaultyKernel(SimKernel([name]), [Fault(12, after=step)])
+            with npukit.open(path, kernel) as device:
+                with pytest.raises(OSError, match="memory"):
+                    execute(device, op, x, x)  # type: ignore[arg-type]
+                assert device.buffers() == []
+                assert np.array_equal(execute(device, op, x, x), expected)  # type: ignore[arg-type]
 
 
 def test_what_no_capture_shows_is_marked_unproven() -> None:
