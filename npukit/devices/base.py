@@ -89,11 +89,17 @@ class Closing:
         self.close()
 
     def __del__(self) -> None:
-        if not self._closed and self._file.mine:
-            warnings.warn(f"{self!r} was never closed", ResourceWarning, 2, source=self)
-            # The interpreter may be going down, or what this belonged to be gone already.
-            with contextlib.suppress(Exception):
-                self.close()
+        if self._closed:
+            return
+        try:
+            if not self._file.mine:
+                return
+        except (AttributeError, TypeError):
+            return  # the interpreter is going down, and has taken what we would need
+        warnings.warn(f"{self!r} was never closed", ResourceWarning, 2, source=self)
+        # What this belonged to may be gone already.
+        with contextlib.suppress(Exception):
+            self.close()
 
 
 class Memory(Closing):

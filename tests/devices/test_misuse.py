@@ -6,6 +6,8 @@ import ctypes
 import errno
 import os
 import resource
+import subprocess
+import sys
 import time
 import warnings
 from typing import Any
@@ -286,3 +288,12 @@ def test_the_words_of_a_struct_can_be_pointed_to() -> None:
         address = ctypes.addressof(struct)
         assert device.kernel.ioctl(device.fileno(), CREATE, address) == (0, 0)
         assert struct.handle == 1
+
+
+@pytest.mark.parametrize("name", ["rknpu", "rocket", "amdxdna", "fastrpc-cdsp"])
+def test_an_interpreter_may_end_with_open_devices(name: str) -> None:
+    code = f"import npukit; device = npukit.open('sim:{name}'); buffer = device.alloc(4096)"
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert (result.returncode, result.stderr) == (0, "")
