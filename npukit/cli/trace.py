@@ -67,7 +67,8 @@ def show(file: str, form: str) -> None:
 def replay(file: str) -> None:
     """Play the trace FILE on a simulated machine with the devices that it opens, and compare.
 
-    Exit status 0 when every call answered as recorded.
+    What the simulated drivers would have printed is printed, too: some hide that a job failed. Exit
+    status 0 when every call answered as recorded.
     """
     from npukit.sim import SimKernel
     from npukit.trace.replay import opened
@@ -84,5 +85,7 @@ def replay(file: str) -> None:
     differences = play(records, kernel, nodes)
     for difference in differences:
         click.echo(difference)
+    for line in kernel.log:
+        click.echo(f"log: {line}")
     click.echo(f"{len(records)} calls, {len(differences)} differences")
     sys.exit(bool(differences))

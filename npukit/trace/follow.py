@@ -17,8 +17,10 @@ from .record import Block, Memory
 Read = Callable[[int, int], bytes | None]
 """(address, size) -> the bytes, or None when not all can be read."""
 
-LIMIT = 1 << 20
+LIMIT = 4 << 20
 """Bytes that are read for one call, so that a wild count costs no more."""
+_STRUCT_COST = 256
+"""Bytes that a structure counts for at least: it costs more to take apart than to read."""
 _STRING = 256
 _BEFORE, _AFTER = frozenset({"in", "inout"}), frozenset({"out", "inout"})
 
@@ -98,11 +100,16 @@ class Follower:
         """The structure after a call that failed, which fills no memory."""
         return self._block(ctype, data, frozenset(), None)
 
-    def take(self, size: int, unit: int = 1) -> int:
-        """How many of ``size`` bytes may still be read, in whole units."""
-        taken = min(size, self._left // unit * unit)
-        self._left -= taken
+    def take(self, count: int, size: int, cost: int = 0) -> int:
+        """How many of ``count`` elements of ``size`` bytes may still be read."""
+        cost = max(size, cost)
+        taken = min(count, self._left // cost)
+        self._left -= taken * cost
         return taken
+
+    def take_structs(self, count: int, size: int) -> int:
+        """The same of structures."""
+        return self.take(count, size, _STRUCT_COST)
 
     def _block(self, ctype: Any, data: bytes, ways: frozenset[str], sent: Block | None) -> Block:
         size = ctypes.sizeof(ctype)
@@ -138,21 +145,24 @@ class Follower:
         target = pointer.target
         if target is ctypes.c_char and pointer.count is None:
             text = self._string(address)
-            return Memory("c_char", address, len(text or b""), text)
+            return Memory("c_char", address, 1 if text is None else len(text), text)
         count, stride = extent(value, pointer)
         if sent is not None and pointer.count in sent.fields:
             count = min(count, sent.fields[pointer.count])
         size = ctypes.sizeof(target)
-        taken = self.take(count * stride, stride) // stride
+        structs = issubclass(target, (Struct, Union))
+        if not structs:
+            # Elements of which only the size is known are so many octets.
+            count, stride = count * stride // size, size
+        taken = (self.take_structs if structs else self.take)(count, stride)
         last = min(size, stride)
         data = self._read(address, (taken - 1) * stride + last) if taken else b""
         content: list[Block] | list[int] | bytes | None = data
-        if data is not None and size > 1:
-            parts = [data[stride * n : stride * n + last].ljust(size, b"\0") for n in range(taken)]
-            if issubclass(target, (Struct, Union)):
-                content = [self._block(target, part, ways, None) for part in parts]
-            else:
-                content = [target.from_buffer_copy(part).value for part in parts]
+        if data is not None and structs:
+            rows = (data[stride * n : stride * n + last] for n in range(taken))
+            content = [self._block(target, row, ways, None) for row in rows]
+        elif data is not None and size > 1:
+            content = list((target * taken).from_buffer_copy(data))
         return Memory(target.__name__, address, count, content)
 
     def _string(self, address: int) -> bytes | None:

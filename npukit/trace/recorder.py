@@ -118,9 +118,8 @@ class Recorder:
             if inner.struct in REGCMDS:
                 pointer, counter, more = REGCMDS[inner.struct]
                 address, count = inner.fields[pointer], inner.fields[counter] + more
-                data = self._read(
-                    self.buffers.at(fd, address, domain), address, follower.take(8 * count, 8)
-                )
+                size = 8 * follower.take(count, 8)
+                data = self._read(self.buffers.at(fd, address, domain), address, size)
                 words = None if data is None else memoryview(data).cast("Q").tolist()
                 inner.memory[pointer] = Memory(REGCMD, address, count, words)
 
@@ -134,8 +133,8 @@ class Recorder:
         count = max(start + number for start, number in windows)
         name = fields["task_obj_addr"]
         bo = self.buffers.named(fd, name)
-        taken = follower.take(min(count * size, bo.size if bo else 0), size)
-        data = self._read(bo, bo.dma if bo and bo.dma is not None else 0, taken)
+        taken = follower.take_structs(min(count, bo.size // size if bo else 0), size)
+        data = self._read(bo, bo.dma if bo and bo.dma is not None else 0, taken * size)
         tasks: list[Block] | None = None
         if data is not None:
             rows = (data[at : at + size] for at in range(0, len(data), size))
@@ -149,7 +148,7 @@ class Recorder:
         at = bo.dma if bo and bo.dma is not None else 0
         head = self._read(bo, at, 4)
         size = 4 + 4 * (int.from_bytes(head, "little") >> 12 & 0x7FF) if head else 4
-        return Memory(PACKET, at, size, self._read(bo, at, follower.take(size, 4)))
+        return Memory(PACKET, at, size, self._read(bo, at, follower.take(size, 1)))
 
     def _read(self, bo: Bo | None, address: int, size: int) -> bytes | None:
         """Memory of a buffer object through a mapping of this process."""

@@ -226,7 +226,10 @@ class _Player:
 
     def _set(self, value: Any, fields: dict[str, Any]) -> None:
         roles = ROLES.get(type(value).__name__, {})
+        known = value.fields()
         for name, given in fields.items():
+            if name not in known:
+                raise _CannotPlay(f"{type(value).__name__} has no field {name}")
             if isinstance(given, dict):
                 self._set(getattr(value, name), given)
             elif isinstance(given, list):

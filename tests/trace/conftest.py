@@ -15,11 +15,13 @@ from npukit.trace.recorder import Recorder
 def _record(name: str) -> tuple[Record, ...]:
     kernel = SimKernel([name])
     records: list[Record] = []
-    with Recorder(records.append) as recorder:
-        with npukit._open(kernel.path(name), recorder.kernel(kernel)) as device:
-            for _step, check in smoke._steps(device, True):
-                passed, seen = check(device)
-                assert passed, seen
+    with (
+        Recorder(records.append) as recorder,
+        npukit._open(kernel.path(name), recorder.kernel(kernel)) as device,
+    ):
+        for _step, check in smoke._steps(device, True):
+            passed, seen = check(device)
+            assert passed, seen
     return tuple(records)
 
 

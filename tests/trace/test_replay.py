@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: MIT
+import contextlib
+import ctypes
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from support import no_leak
+
+from npukit.abi import rocket
+from npukit.devices import open_device
+from npukit.devices.rknpu import RknpuDevice
+from npukit.ioctl import NpuError
+from npukit.sim import SimKernel
+from npukit.trace.record import Block, Memory, Record
+from npukit.trace.recorder import Recorder
+from npukit.trace.replay import opened, replay
+
+Trace = Callable[[str], tuple[Record, ...]]
+
+
+def play(records: Sequence[Record], name: str, kernel: SimKernel | None = None) -> list[str]:
+    kernel = kernel or SimKernel([name])
+    nodes = {path: kernel.path(name) for path in opened(records)}
+    return [str(difference) for difference in replay(records, kernel, nodes)]
+
+
+@pytest.mark.parametrize("name", ["rknpu", "rocket"])
+def test_a_trace_of_the_smoke_test_replays_without_a_difference(
+    smoke_trace: Trace, name: str
+) -> None:
+    records = smoke_trace(name)
+    assert len(records) > 100
+    with no_leak():
+        kernel = SimKernel([name])
+        assert play(records, name, kernel) == []
+        # rocket says nowhere else that a job failed.
+        assert kernel.log == []
+
+
+@pytest.mark.parametrize("name", ["rknpu", "rocket"])
+def test_the_trace_read_from_json_replays_alike(smoke_trace: Trace, name: str) -> None:
+    assert play([Record.from_json(r.to_json()) for r in smoke_trace(name)], name) == []
+
+
+def test_addresses_and_names_are_carried_over(smoke_trace: Trace) -> None:
+    """Another open file holds buffers where those of the trace were; none of it is written."""
+    kernel = SimKernel(["rknpu"])
+    device = open_device(kernel.path("rknpu"), kernel)
+    assert isinstance(device, RknpuDevice)
+    with device, contextlib.ExitStack() as stack:
+        held = [stack.enter_context(device.alloc(1 << 20)) for _ in range(4)]
+        for buffer in held:
+            buffer.array()[:] = 0xA5
+        assert play(smoke_trace("rknpu"), "rknpu", kernel) == []
+        assert kernel.log == []
+        for buffer in held:
+            assert np.all(buffer.array() == 0xA5)
+
+
+def test_a_trace_with_errors_replays_with_the_same() -> None:
+    kernel = SimKernel(["rocket"])
+    records: list[Record] = []
+    with Recorder(records.append) as recorder:
+        recorded = recorder.kernel(kernel)
+        fd = recorded.open(kernel.path("rocket"), os.O_RDWR)
+        for size in (0, 1 << 31):
+            with pytest.raises(NpuError):
+                rocket.DRM_IOCTL_ROCKET_CREATE_BO(recorded, fd, size=size)
+        job = rocket.drm_rocket_job(tasks=8, task_count=1, task_struct_size=8)
+        for jobs in (8, ctypes.addressof(job)):
+            arg = rocket.drm_rocket_submit(jobs=jobs, job_count=1, job_struct_size=40)
+            recorded.ioctl(fd, rocket.DRM_IOCTL_ROCKET_SUBMIT, arg)
+        recorded.ioctl(fd, rocket.DRM_IOCTL_ROCKET_SUBMIT, 8)
+        recorded.ioctl(fd, 0xC0107A55, 8)
+        with contextlib.suppress(OSError):
+            recorded.mmap(fd, 4096, 77 << 12)
+        with contextlib.suppress(OSError):
+            recorded.open("/dev/accel/accel9", os.O_RDWR)
+        recorded.close(fd)
+        recorded.ioctl(fd, rocket.DRM_IOCTL_ROCKET_SUBMIT, 8)
+    assert [r.errno for r in records if r.errno] == [
+        "ENOSPC", "ENOMEM", "EFAULT", "EFAULT", "ENOTTY", "EINVAL", "ENOENT", "EBADF"
+    ]  # fmt: skip
+    kernel = SimKernel(["rocket"])
+    path = kernel.path("rocket")
+    assert [str(d) for d in replay(records, kernel, {path: path})] == []
+
+
+def change(records: Sequence[Record], request: str, **changes: Any) -> list[Record]:
+    """The trace with the first call of ``request`` changed."""
+    index = next(i for i, r in enumerate(records) if request in (r.request, r.call))
+    return [
+        *records[:index],
+        dataclasses.replace(records[index], **changes),
+        *records[index + 1 :],
+    ]
+
+
+def test_differences_are_found_and_named(smoke_trace: Trace) -> None:
+    records = smoke_trace("rocket")
+    found = play(change(records, "DRM_IOCTL_ROCKET_PREP_BO", errno="EBUSY", result=-1), "rocket")
+    assert found == ["call 7, DRM_IOCTL_ROCKET_PREP_BO: errno is 'none', was recorded as 'EBUSY'"]
+    found = play(change(records, "DRM_IOCTL_ROCKET_FINI_BO", result=3), "rocket")
+    assert found == ["call 8, DRM_IOCTL_ROCKET_FINI_BO: the value is 0, was recorded as 3"]
+
+
+def test_a_field_and_filled_memory_that_differ_are_named(smoke_trace: Trace) -> None:
+    records = smoke_trace("rknpu")
+    action = next(r for r in records if r.request == "DRM_IOCTL_RKNPU_ACTION")
+    assert action.received is not None
+    other = Block("rknpu_action", {**action.received.fields, "value": 907})
+    found = play(change(records, "DRM_IOCTL_RKNPU_ACTION", received=other), "rknpu")
+    assert found == ["call 5, DRM_IOCTL_RKNPU_ACTION: value is 908, was recorded as 907"]
+    asked = next(r for r in records if r.request == "DRM_IOCTL_VERSION")
+    assert asked.received is not None
+    memory = {**asked.received.memory, "name": Memory("c_char", 1, 5, b"other")}
+    other = Block("drm_version", asked.received.fields, memory)
+    found = play(change(records, "DRM_IOCTL_VERSION", received=other), "rknpu")
+    assert found == [
+        "call 1, DRM_IOCTL_VERSION: what name points to is b'rknpu', was recorded as b'other'"
+    ]
+
+
+def test_what_cannot_be_played_is_said(smoke_trace: Trace) -> None:
+    records = smoke_trace("rocket")
+    found = play(change(records, "munmap", arguments={"address": 77}), "rocket")
+    assert any("not: nothing is mapped there" in line for line in found)
+    version = Block("drm_version", {"name": 5, "name_len": 1 << 40})
+    found = play(change(records, "DRM_IOCTL_VERSION", sent=version), "rocket")
+    assert any("more than is recorded" in line for line in found)
+    wrong = Block("drm_version", {"nonsense": 5})
+    found = play(change(records, "DRM_IOCTL_VERSION", sent=wrong), "rocket")
+    assert any("drm_version" in line for line in found)
+    found = play(change(records, "close", call="reboot"), "rocket")
+    assert any("there is no such call" in line for line in found)
+
+
+def test_a_trace_touches_no_descriptor_that_it_did_not_open() -> None:
+    reader, writer = os.pipe()
+    records = [
+        Record("close", 1, 1, 1, 1, reader, ""),
+        Record("ftruncate", 1, 1, 1, 1, writer, "", {"length": 0}),
+        Record("dup", 1, 1, 1, 1, reader, "", result=99),
+    ]
+    assert len(replay(records, SimKernel(["rocket"]))) == 3
+    os.write(writer, b"x")
+    assert os.read(reader, 1) == b"x"
+    os.close(reader)
+    os.close(writer)
+
+
+def test_what_the_trace_leaves_is_given_back(smoke_trace: Trace) -> None:
+    records = smoke_trace("rocket")[:40]
+    with no_leak():
+        assert play(records, "rocket") == []
+
+
+def test_nodes_are_told_with_their_drivers(smoke_trace: Trace) -> None:
+    assert opened(smoke_trace("rknpu")) == {"/dev/dri/card1": "rknpu"}
+    assert opened(smoke_trace("amdxdna")) == {"/dev/accel/accel0": "amdxdna_accel_driver"}
+    assert opened([]) == {}
