@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from sim.rk3588_streams import Conv, array, operands
 
+import npukit
+from npukit.programs.rk3588.matmul import matmul
 from npukit.sim.rk3588 import Npu
 
 SIZE = 512
@@ -61,3 +63,13 @@ def test_fp16(benchmark, out_dtype):
     # 512 rows would fill 16 of the 12 banks.
     halves = [rows("fp16", out_dtype, SIZE // 2, first) for first in (0, SIZE // 2)]
     run(benchmark, f"fp16 -> {out_dtype}, two tasks", halves)
+
+
+@pytest.mark.parametrize("driver", ["rknpu", "rocket"])
+def test_matmul(benchmark, driver):
+    """matmul() end to end: packing, streams, the driver, all cores, unpacking."""
+    a, b = np.random.default_rng(0).integers(-128, 128, (2, SIZE, SIZE), np.int8)
+    benchmark.extra_info.update(label=f"int8 -> int32, matmul() on sim:{driver}")
+    with npukit.open(f"sim:{driver}") as device:
+        assert np.array_equal(matmul(device, a, b), a.astype(np.int32) @ b.astype(np.int32))
+        benchmark(matmul, device, a, b)
