@@ -80,7 +80,7 @@ class Buffers:
         """Take the next finished call into account."""
         if record.call == "close":
             self._close(record)
-        if record.errno:
+        if record.errno or (record.result < 0 and record.call != "ioctl"):
             return
         if record.call in ("open", "memfd_create"):
             self._opened(record.result, str(record.arguments.get("path", "memfd")))

@@ -91,6 +91,8 @@ ROLES: dict[str, dict[str, Role]] = {
     },
     "amdxdna_drm_sync_bo": {"handle": Role.HANDLE},
     "amdxdna_drm_exec_cmd": {"cmd_handles": Role.HANDLE, "args": Role.HANDLE},
+    "drm_syncobj_wait": {"timeout_nsec": Role.DEADLINE},
+    "drm_syncobj_timeline_wait": {"timeout_nsec": Role.DEADLINE},
     "drm_gem_close": {"handle": Role.HANDLE},
     "drm_prime_handle": {"handle": Role.HANDLE, "fd": Role.FD},
     "fastrpc_alloc_dma_buf": {"fd": Role.FD},

@@ -34,6 +34,7 @@ _ARGUMENTS = {
 }
 """The names of each call's arguments, without the descriptor with which most begin."""
 _WITHOUT_FD = frozenset({"open", "memfd_create", "poll", "munmap"})
+_WITHOUT_RESULT = frozenset({"close", "munmap", "ftruncate"})
 _DRIVERS = {module: driver for driver, module in MODULES.items()}
 
 
@@ -173,7 +174,7 @@ class Recorder:
         drivers = self._drivers
         if record.call == "close":
             drivers.pop(record.fd, None)
-        elif record.errno:
+        elif record.errno or call.result is None:
             return
         elif record.call == "open":
             drivers.pop(record.result, None)
@@ -194,17 +195,21 @@ class Recorder:
         if name == "munmap":
             arguments: dict[str, Any] = {"address": call.before}
         elif name == "poll":
-            arguments = {"fds": [list(pair) for pair in values[0]], "timeout": values[1]}
-            result = len(result or ())
+            pairs = [[int(polled), int(events)] for polled, events in values[0]]
+            arguments = {"fds": pairs, "timeout": values[1]}
+            result = None if result is None else len(result)
         else:
             given = values if name in _WITHOUT_FD else values[1:]
-            arguments = dict(zip(_ARGUMENTS[name], given, strict=True))
+            plain = (value if isinstance(value, str) else int(value) for value in given)
+            arguments = dict(zip(_ARGUMENTS[name], plain, strict=True))
         if name == "open":
-            driver = next((d for node, d in NODES.items() if values[0].startswith(node)), "")
+            driver = next((d for node, d in NODES.items() if str(values[0]).startswith(node)), "")
         elif name == "mmap" and result is not None:
             result = result.address
         if not isinstance(result, int):
-            result = -1 if call.errno else 0
+            # What gives no number succeeded, unless there is no answer at all.
+            done = not call.errno and (result is not None or name in _WITHOUT_RESULT)
+            result = 0 if done else -1
         return self._record(call, fd, driver, result, arguments=arguments)
 
     def _ioctl(self, call: KernelCall) -> Record:
@@ -216,7 +221,7 @@ class Recorder:
         arguments = {}
         ctype, data = self._argument(fd, number, arg)
         if sent is None and isinstance(arg, int):
-            arguments["arg"] = arg
+            arguments["arg"] = int(arg)
         if sent is not None and data is not None:
             follower = Follower(self._memory.read, self._limit)
             if call.errno:

@@ -14,6 +14,8 @@ from npukit.abi import rocket
 from npukit.devices import open_device
 from npukit.devices.rknpu import RknpuDevice
 from npukit.ioctl import NpuError
+from npukit.programs.rk3588.matmul import matmul_program
+from npukit.programs.rk3588.program import rknpu_tasks
 from npukit.sim import SimKernel
 from npukit.trace.record import Block, Memory, Record
 from npukit.trace.recorder import Recorder
@@ -41,6 +43,30 @@ def test_a_trace_of_the_smoke_test_replays_without_a_difference(
         assert kernel.log == []
 
 
+def test_a_fence_that_was_ready_must_become_ready() -> None:
+    kernel = SimKernel(["rknpu"])
+    records: list[Record] = []
+    with Recorder(records.append) as recorder:
+        device = open_device(kernel.path("rknpu"), recorder.kernel(kernel))
+        assert isinstance(device, RknpuDevice)
+        with device, device.alloc(1 << 16) as data, device.alloc(1 << 12) as code:
+            at = data.dma_address
+            program = matmul_program(4, 32, 32, np.int8, np.int32, at, at + 4096, at + 8192)
+            program = program.chained(code.dma_address)
+            with code.access("w") as memory:
+                image = program.words.view(np.uint8)
+                memory[: len(image)] = image
+            del memory
+            tasks = list(rknpu_tasks(program, code.dma_address))
+            with device.submit_async(tasks, core_mask=1) as fence:
+                fence.wait(5)
+    assert play(records, "rknpu") == []
+    # Without the job nothing is polled here, and nothing is ready.
+    rest = [record for record in records if "SUBMIT" not in record.request]
+    found = play(rest, "rknpu")
+    assert any("poll: the call is 'not: a descriptor is not there'" in line for line in found)
+
+
 @pytest.mark.parametrize("name", ["rknpu", "rocket"])
 def test_the_trace_read_from_json_replays_alike(smoke_trace: Trace, name: str) -> None:
     assert play([Record.from_json(r.to_json()) for r in smoke_trace(name)], name) == []
@@ -59,6 +85,23 @@ def test_addresses_and_names_are_carried_over(smoke_trace: Trace) -> None:
         assert kernel.log == []
         for buffer in held:
             assert np.all(buffer.array() == 0xA5)
+
+
+def test_a_job_moves_with_its_buffers(smoke_trace: Trace) -> None:
+    """One buffer more, made first, moves all others: handles, addresses, and offsets."""
+    records = smoke_trace("rocket")
+    opening = max(i for i, record in enumerate(records) if record.call == "open")
+    fields = {"size": 1 << 20, "handle": 0, "dma_address": 0, "offset": 0}
+    answer = {"size": 1 << 20, "handle": 77, "dma_address": 0xF0000000, "offset": 1 << 40}
+    extra = dataclasses.replace(
+        next(record for record in records if record.request == "DRM_IOCTL_ROCKET_CREATE_BO"),
+        sent=Block("drm_rocket_create_bo", fields),
+        received=Block("drm_rocket_create_bo", answer),
+    )
+    kernel = SimKernel(["rocket"])
+    moved = [*records[: opening + 1], extra, *records[opening + 1 :]]
+    assert play(moved, "rocket", kernel) == []
+    assert kernel.log == []
 
 
 def test_a_trace_with_errors_replays_with_the_same() -> None:
@@ -102,8 +145,8 @@ def change(records: Sequence[Record], request: str, **changes: Any) -> list[Reco
 
 def test_differences_are_found_and_named(smoke_trace: Trace) -> None:
     records = smoke_trace("rocket")
-    found = play(change(records, "DRM_IOCTL_ROCKET_PREP_BO", errno="EBUSY", result=-1), "rocket")
-    assert found == ["call 7, DRM_IOCTL_ROCKET_PREP_BO: errno is 'none', was recorded as 'EBUSY'"]
+    found = play(change(records, "DRM_IOCTL_ROCKET_PREP_BO", errno="EINVAL", result=-1), "rocket")
+    assert found == ["call 7, DRM_IOCTL_ROCKET_PREP_BO: errno is 'none', was recorded as 'EINVAL'"]
     found = play(change(records, "DRM_IOCTL_ROCKET_FINI_BO", result=3), "rocket")
     assert found == ["call 8, DRM_IOCTL_ROCKET_FINI_BO: the value is 0, was recorded as 3"]
 
@@ -163,3 +206,65 @@ def test_nodes_are_told_with_their_drivers(smoke_trace: Trace) -> None:
     assert opened(smoke_trace("rknpu")) == {"/dev/dri/card1": "rknpu"}
     assert opened(smoke_trace("amdxdna")) == {"/dev/accel/accel0": "amdxdna_accel_driver"}
     assert opened([]) == {}
+
+
+def test_a_wait_may_take_longer_here_but_must_end(smoke_trace: Trace) -> None:
+    records = [
+        dataclasses.replace(
+            record,
+            sent=Block(record.sent.struct, {**record.sent.fields, "timeout_ns": 0}),
+        )
+        if record.sent is not None and record.sent.struct == "drm_rocket_prep_bo"
+        else record
+        for record in smoke_trace("rocket")
+    ]
+    assert play(records, "rocket") == []
+
+
+def test_a_wait_that_was_not_done_may_be_done_here(smoke_trace: Trace) -> None:
+    records = change(
+        smoke_trace("rocket"), "DRM_IOCTL_ROCKET_PREP_BO", errno="ETIMEDOUT", result=-1
+    )
+    assert play(records, "rocket") == []
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ("open", {"path": 5, "flags": "x"}),
+        ("open", {}),
+        ("mmap", {"length": -1, "offset": -1, "prot": 1 << 70, "flags": None}),
+        ("munmap", {"address": "x"}),
+        ("poll", {"fds": [1], "timeout": None}),
+        ("fcntl", {"command": "x", "arg": 0}),
+        ("memfd_create", {"name": None, "flags": 0}),
+        ("ioctl", {"arg": "x"}),
+    ],
+)
+def test_a_hostile_trace_ends_in_differences(call: str, arguments: dict[str, Any]) -> None:
+    with no_leak():
+        record = Record(call, 1, 1, 1, 1, 5, "rocket", arguments, 0xC0186440, result=5)
+        opening = Record(
+            "open", 1, 1, 1, 1, -1, "", {"path": "/dev/accel/accel0", "flags": 2}, result=5
+        )
+        assert replay([opening, record], SimKernel(["rocket"]))
+
+
+def test_wild_structures_in_a_trace_hurt_nobody() -> None:
+    memory = Memory("drm_rocket_job", 1, 1, [5, b"x"])  # type: ignore[list-item]
+    wild = [
+        Block("drm_rocket_submit", {"jobs": 1, "job_count": 1 << 31, "job_struct_size": 1 << 31}),
+        Block("drm_rocket_submit", {"jobs": 1, "job_count": 2}, {"jobs": memory}),
+        Block("drm_rocket_submit", {"jobs": "x"}),
+        Block("drm_rocket_submit", {"jobs": [1]}),
+        Block("drm_rocket_submit", {"jobs": {"x": 1}}),
+        Block("drm_rocket_create_bo", {"size": 1}),
+    ]
+    opening = Record(
+        "open", 1, 1, 1, 1, -1, "", {"path": "/dev/accel/accel0", "flags": 2}, result=5
+    )
+    number = int(rocket.DRM_IOCTL_ROCKET_SUBMIT)
+    records = [Record("ioctl", 1, 1, 1, 1, 5, "rocket", {}, number, "S", block) for block in wild]
+    with no_leak():
+        found = replay([opening, *records], SimKernel(["rocket"]))
+    assert [difference.index for difference in found] == [1, 2, 3, 4, 5, 6]
