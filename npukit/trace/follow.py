@@ -78,6 +78,18 @@ def pointer_names(request: Ioctl | None) -> dict[str, frozenset[str]]:
     return names
 
 
+@functools.cache
+def fills(ctype: Any) -> bool:
+    """Whether a structure leads to memory that the kernel fills."""
+    if not issubclass(ctype, (Struct, Union)):
+        return False
+    inner = [field[1] for field in ctype._fields_]
+    pointers = ctype._pointers_.values()
+    return any(p.direction in _AFTER or _leads_out(p, _AFTER) for p in pointers) or any(
+        fills(part) for part in inner if isinstance(part, type)
+    )
+
+
 class Follower:
     """Reads the structures of one call, at most ``limit`` bytes of them."""
 

@@ -17,7 +17,7 @@ from npukit.ioctl import Ioctl, Kernel, KernelCall, Struct, TracingKernel, Union
 from npukit.ioctl.memory import OwnMemory
 
 from .buffers import Bo, Buffers
-from .follow import LIMIT, Follower, blocks, request_of
+from .follow import LIMIT, Follower, blocks, fills, request_of
 from .meaning import MODULES, NODES, REGCMDS
 from .record import PACKET, REGCMD, Block, Memory, Record, write_header
 
@@ -76,7 +76,7 @@ class Recorder:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _begins(self, name: str, arguments: tuple[Any, ...]) -> Block | int | None:
+    def _begins(self, name: str, arguments: tuple[Any, ...]) -> tuple[Block, bytes] | int | None:
         """What must be looked at before the call: a structure, or where a mapping is."""
         if name == "munmap":
             return int(arguments[0].address)
@@ -90,7 +90,7 @@ class Recorder:
             follower = Follower(self._memory.read, self._limit)
             block = follower.sent(ctype, data)
             self._follow_device(fd, block, follower)
-        return block
+        return block, data
 
     def _argument(self, fd: int, number: int, arg: Any) -> tuple[Any, bytes | None]:
         """An ioctl's structure: its type and bytes; None where it has none that can be read."""
@@ -216,13 +216,14 @@ class Recorder:
         fd, number, arg = call.arguments
         request = self._request(fd, number)
         driver = self._drivers.get(fd, "")
-        sent: Block | None = call.before
+        sent, image = call.before or (None, None)
         after = None
         arguments = {}
         ctype, data = self._argument(fd, number, arg)
         if sent is None and isinstance(arg, int):
             arguments["arg"] = int(arg)
-        if sent is not None and data is not None:
+        changed = data != image or (ctype is not None and fills(ctype))
+        if sent is not None and data is not None and (changed or sent.struct == "rknpu_submit"):
             follower = Follower(self._memory.read, self._limit)
             if call.errno:
                 after = follower.failed(ctype, data)
