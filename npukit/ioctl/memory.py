@@ -21,8 +21,13 @@ class OwnMemory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._scratch = -1
+        self._pid = 0
 
     def _file(self) -> int:
+        # A child of fork has the parent's file, and the two would write over each other.
+        if self._pid != os.getpid():
+            self.close()
+            self._pid = os.getpid()
         if self._scratch < 0:
             self._scratch = os.memfd_create("npukit-user-memory")
         return self._scratch

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 import ctypes
+import os
 
 import pytest
 from support import no_leak
@@ -37,4 +38,22 @@ def test_what_ends_early_is_not_read() -> None:
     assert memory.read(end - 8, 8) == bytes(8)
     mapping.close()
     assert memory.read(end - 8, 16) is None
+    memory.close()
+
+
+def test_a_child_of_fork_has_a_file_of_its_own() -> None:
+    memory = OwnMemory()
+    buffer = ctypes.create_string_buffer(b"parent", 6)
+    assert memory.read(ctypes.addressof(buffer), 6) == b"parent"
+    before = os.fstat(memory._file()).st_ino
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(writer, str(os.fstat(memory._file()).st_ino).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert int(os.read(reader, 32)) != before
+    assert os.fstat(memory._file()).st_ino == before
+    for fd in (reader, writer):
+        os.close(fd)
     memory.close()
