@@ -30,7 +30,7 @@ def play(records: Sequence[Record], name: str, kernel: SimKernel | None = None) 
     return [str(difference) for difference in replay(records, kernel, nodes)]
 
 
-@pytest.mark.parametrize("name", ["rknpu", "rocket"])
+@pytest.mark.parametrize("name", ["rknpu", "rknpu-misc", "rocket"])
 def test_a_trace_of_the_smoke_test_replays_without_a_difference(
     smoke_trace: Trace, name: str
 ) -> None:
