@@ -19,6 +19,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from npukit.devices import Device, Found
     from npukit.ioctl import Kernel
 
@@ -50,13 +52,15 @@ def open(  # noqa: A001
     kernel: Kernel | None = None,
     *,
     strict: bool = False,
+    watch: Callable[[Kernel], Kernel] | None = None,
 ) -> Device:
     """Open an NPU.
 
     ``path`` is a node ("/dev/accel/accel0"), a simulated device ("sim:rknpu"; with ``strict`` it
     raises what the real driver would hide), one of another process's simulated machine
     ("sim:rknpu@/path/of/its/socket"), or None for the first real NPU that npukit can drive. A
-    simulated one is never chosen unasked: NoDevice says how to name it.
+    simulated one is never chosen unasked: NoDevice says how to name it. ``watch`` is given the
+    kernel, simulated or not, and gives what the device is to use in its place (a TracingKernel).
     """
     from npukit.devices import discover as find
     from npukit.ioctl import NoDevice
@@ -71,11 +75,11 @@ def open(  # noqa: A001
             if strict:
                 raise ValueError("the server of a simulated machine decides whether it is strict")
             kernel = SocketKernel(socket)
-            return _open(kernel.path(name), kernel)
+            return _open(kernel.path(name), watch(kernel) if watch else kernel)
         from npukit.sim import SimKernel
 
         kernel = SimKernel([name], strict=strict)
-        return _open(kernel.path(name), kernel)
+        return _open(kernel.path(name), watch(kernel) if watch else kernel)
     if strict:
         raise ValueError("strict is for simulated devices")
     if path is None:
@@ -92,6 +96,10 @@ def open(  # noqa: A001
                 'npukit.open("sim:rknpu") or "sim:rocket" opens a simulated one',
             )
         path = usable[0].path
+    if watch:
+        from npukit.ioctl import LinuxKernel
+
+        kernel = watch(kernel or LinuxKernel())
     return _open(path, kernel)
 
 

@@ -19,7 +19,7 @@ from npukit.devices import Device, RknpuDevice
 from npukit.devices.amdxdna import AmdxdnaDevice
 from npukit.devices.drm import DrmDevice
 from npukit.devices.fastrpc import FastRpcDevice
-from npukit.ioctl import NpuError
+from npukit.ioctl import Kernel, NpuError
 from npukit.programs.rk3588.launch import Rk3588Device
 from npukit.programs.rk3588.matmul import matmul
 
@@ -51,8 +51,10 @@ def choose(path: str | None = None) -> tuple[str, str]:
     return found.path, f"using {found.path} ({found.description})"
 
 
-def run(path: str | None = None) -> Iterator[str | Step]:
-    """A line about the device, then a Step for each thing done.
+def run(
+    path: str | None = None, watch: Callable[[Kernel], Kernel] | None = None
+) -> Iterator[str | Step]:
+    """A line about the device, then a Step for each thing done. ``watch``: see npukit.open.
 
     A step that fails ends the run: those after it would only repeat its failure. NpuError when the
     device cannot be opened.
@@ -60,7 +62,7 @@ def run(path: str | None = None) -> Iterator[str | Step]:
     start = time.perf_counter()
     path, line = choose(path)
     yield line
-    with npukit.open(path) as device:
+    with npukit.open(path, watch=watch) as device:
         yield Step("open and identify", True, time.perf_counter() - start, _identity(device))
         for name, check in _steps(device, path.startswith("sim:")):
             start = time.perf_counter()

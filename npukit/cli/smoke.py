@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sys
+from typing import TextIO
 
 import click
 from rich.console import Console
@@ -17,15 +19,22 @@ from npukit.smoke import Step, run
 @click.command()
 @click.option("--device", metavar="PATH|sim:rknpu|sim:rocket", help="Use this device.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def smoke(device: str | None, as_json: bool) -> None:
+@click.option("--trace", "trace_to", type=click.File("w"), help="Record all calls to this file.")
+def smoke(device: str | None, as_json: bool, trace_to: TextIO | None) -> None:
     """Open an NPU, or a simulated one, use it in every way, and check each result.
 
     Exit status 0 when all held.
     """
-    try:
-        results = list(run(device))
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--device") from error
+    with contextlib.ExitStack() as stack:
+        watch = None
+        if trace_to is not None:
+            from npukit.trace.recorder import Recorder, to_file
+
+            watch = stack.enter_context(Recorder(to_file(trace_to))).kernel
+        try:
+            results = list(run(device, watch))
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--device") from error
     lines = [result for result in results if isinstance(result, str)]
     steps = [result for result in results if isinstance(result, Step)]
     passed = all(step.passed for step in steps)

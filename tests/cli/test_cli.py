@@ -30,6 +30,22 @@ def test_an_unknown_command_is_refused() -> None:
     assert "No such command" in run("toast", code=2)
 
 
+@pytest.mark.parametrize("device", ["sim:amdxdna", "sim:fastrpc-cdsp", "sim:rknpu-misc"])
+def test_smoke_of_the_other_families(device: str) -> None:
+    with no_leak():
+        report = json.loads(run("smoke", "--device", device, "--json"))
+    assert report["passed"] is True
+    assert len(report["steps"]) >= 5
+
+
+@pytest.mark.parametrize("device", ["rknpu", "rocket"])
+def test_a_traced_smoke_run_replays_with_no_difference(device: str, tmp_path: Path) -> None:
+    trace = tmp_path / "smoke.jsonl"
+    run("smoke", "--device", f"sim:{device}", "--trace", str(trace))
+    assert "0 differences" in run("trace", "replay", str(trace))
+    assert "SUBMIT" in run("trace", "show", str(trace))
+
+
 @pytest.mark.parametrize("device", ["sim:rknpu", "sim:rocket"])
 def test_smoke(device: str) -> None:
     with no_leak():
