@@ -698,7 +698,14 @@ class AmdxdnaDevice(DrmDevice):
         return context
 
     def _no_context(self, error: NpuError) -> NpuError:
-        """EINVAL is also what a driver says whose contexts are all taken."""
+        """EINVAL is also said when all contexts are taken, ENODEV when too few columns are free."""
+        if error.errno == errno.ENODEV:
+            return DeviceBusy(
+                errno.EBUSY,
+                path=self.path,
+                request=error.request,
+                hint="not enough columns of the array are free together",
+            )
         if error.errno == errno.EINVAL:
             resources = None
             with contextlib.suppress(NpuError):

@@ -224,6 +224,8 @@ class _Reader:
         self.data = data
         self.what = what
         self.left = len(data)
+        self.images = 0
+        """Bytes of PDI images so far, which must not overlap either."""
         """Bytes that arrays may still claim: those of an honest file do not overlap."""
 
     def unpack(self, layout: struct.Struct, offset: int) -> tuple[int, ...]:
@@ -314,6 +316,7 @@ class Xclbin:
         if end > len(self.data):
             raise _bad(f"the table of {count} sections is cut off")
         sections = []
+        shared = len(self.data) - end
         for index in range(count):
             kind, name, offset, size = _SECTION.unpack_from(
                 self.data, _HEADER.size + index * _SECTION.size
@@ -323,6 +326,10 @@ class Xclbin:
                     f"section {index} ({kind_name(kind)}): {size} bytes at {offset:#x} are not "
                     f"within the {len(self.data)} bytes behind the table"
                 )
+            # Sections that lie over one another would make a small file stand for a huge one.
+            shared -= size
+            if shared < 0:
+                raise _bad(f"section {index} ({kind_name(kind)}): sections share bytes")
             sections.append(Section(kind, _text(name), self.data[offset : offset + size]))
         self.sections: tuple[Section, ...] = tuple(sections)
 
@@ -514,6 +521,9 @@ def _pdi(reader: _Reader, place: int) -> Pdi:
     if size > MAX_PDI_BYTES:
         raise _bad(f"{reader.what}: a PDI of {size} bytes; the most is {MAX_PDI_BYTES}")
     image = reader.view(image_at, size, "a PDI")
+    reader.images += size
+    if reader.images > len(reader.data):
+        raise _bad(f"{reader.what}: the images of its PDIs share bytes")
     places = reader.array(groups, groups_at, _CDO_GROUP, "CDO groups")
     return Pdi(uuid, image, tuple(_cdo_group(reader, p) for p in places))
 

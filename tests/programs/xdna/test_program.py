@@ -318,6 +318,20 @@ def test_a_run_that_is_awaited_too_shortly_goes_on_and_keeps_its_buffers() -> No
         assert not [text for text in log if "while a command uses" in text]
 
 
+def test_the_first_run_of_a_context_does_not_wait_for_those_behind_it() -> None:
+    """Its number is 0, and point 0 of a timeline stands for the newest one."""
+    with no_leak(), open_device(tdr=1500) as device, Copy(device) as copy, copy.hang() as kernel:
+        target = copy.program.alloc(BYTES)
+        first = copy.kernel.start(copy.source, copy.target)
+        stuck = kernel.start(copy.source, target)
+        first.wait(1)
+        assert first.seq == 0
+        assert first.state is ert.State.COMPLETED
+        with pytest.raises(DeviceLost):
+            stuck.wait(10)
+        target.close()
+
+
 def test_a_call_that_takes_too_long_is_aborted() -> None:
     with no_leak(), open_device(tdr=60_000) as device, Copy(device) as copy:
         with copy.hang() as kernel:
@@ -384,6 +398,25 @@ def named(index: int) -> bytes:
     """A container of its own identity, with the memcpy image."""
     kernel = xclbin.NpuKernel("MLIR_AIE", designs.MEMCPY_PDI, 2, (f"I{index}",))
     return build_npu([kernel], column_width=1)
+
+
+@pytest.mark.parametrize("name", ["amdxdna", "amdxdna-npu1"])
+@pytest.mark.parametrize("widths", [(4, 1), (1, 4), (2, 2, 3)])
+def test_idle_contexts_give_way_where_columns_are_short(name: str, widths: tuple[int, ...]) -> None:
+    example = designs.memcpy(BYTES)
+    with no_leak(), open_device(name=name) as device:
+        programs = []
+        for index, width in enumerate(widths):
+            kernel = xclbin.NpuKernel("MLIR_AIE", designs.MEMCPY_PDI, 2, (f"I{index}",))
+            programs.append(NpuProgram.load(device, build_npu([kernel], column_width=width)))
+        for program in programs:
+            with program.kernel(example.instructions, example.contract) as run_kernel:
+                source, target = run_kernel.alloc_all()
+                run_kernel(source, target)
+                source.close()
+                target.close()
+        for program in programs:
+            program.close()
 
 
 @pytest.mark.parametrize("name", ["amdxdna", "amdxdna-npu1"])

@@ -275,6 +275,18 @@ def test_arrays_that_share_their_bytes_are_refused_so_that_memory_stays_bounded(
     assert peak < 40 * len(file.data)
 
 
+def test_sections_that_share_their_bytes_are_refused() -> None:
+    kinds = (SectionKind.AIE_PARTITION, SectionKind.EMBEDDED_METADATA)
+    data = bytearray(build([(kind, "", bytes(4096)) for kind in kinds]))
+    first, second = SECTIONS_AT + 24, SECTIONS_AT + 40 + 24
+    data[second : second + 16] = data[first : first + 16]  # offset and size of the other
+    Xclbin(build([(kind, "", bytes(4096)) for kind in kinds]))
+    del data[-4096:]
+    struct.pack_into("<Q", data, 304, len(data))
+    with pytest.raises(ProgramError, match="share bytes"):
+        Xclbin(bytes(data))
+
+
 def test_a_pdi_beyond_the_limit_is_refused_by_reader_and_writer() -> None:
     pdis_at = struct.unpack_from(
         "<I", Xclbin(sample()).section(SectionKind.AIE_PARTITION).data, 124  # type: ignore[union-attr]
