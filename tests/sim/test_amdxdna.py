@@ -69,9 +69,11 @@ class Client:
             address = self.map(self.heap, CHUNK).address
             if (address % CHUNK == 0) is aligned:
                 break
-            # The kernel takes the top of a gap: what is over goes first.
+            # The kernel takes the top of a gap: what is over goes first, and a chunk with it, so
+            # that it fits in no other gap than the heap does.
             node.kernel.munmap(self.maps.pop(self.heap))
-            strays.append(_fast.mmap(-1, address % CHUNK or 4096, 0, _fast.PROT_NONE, flags))
+            over = CHUNK + (address % CHUNK or 4096)
+            strays.append(_fast.mmap(-1, over, 0, _fast.PROT_NONE, flags))
         for stray in strays:
             stray.close()
         assert (self.maps[self.heap].address % CHUNK == 0) is aligned
