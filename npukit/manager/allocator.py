@@ -30,7 +30,7 @@ from npukit.manager.buffers import (
     Grant,
     Receiver,
 )
-from npukit.manager.types import UNKNOWN, BufferPriority, Importance
+from npukit.manager.types import UNKNOWN, BufferPriority, EngineError, Importance
 
 _log = logging.getLogger(__name__)
 
@@ -439,6 +439,7 @@ class Session:
             not isinstance(self._supports(request.device, request.type), bool)
             or request.size < 1
             or request.protection & ~(PROT_READ | PROT_WRITE)
+            or not _is_priority(request.priority)
         ):
             return errno.EINVAL
         heap = self._heap(request.device, request.type)
@@ -500,6 +501,8 @@ class Session:
         self._work(copy, lambda: allocator._load(entry, copy))
 
     def set_priority(self, request_id: int, priority: BufferPriority) -> None:
+        if not _is_priority(priority):
+            raise NpuError(errno.EINVAL, hint=f"{priority!r} is no buffer priority (0 to 1000)")
         with self.allocator._lock:
             entry = self._known(request_id)
             entry.request = replace(entry.request, priority=priority)
@@ -551,3 +554,12 @@ class Session:
 def _own_file(segment: FileSegment | None) -> FileSegment | None:
     """The same segment of a descriptor of our own."""
     return None if segment is None else replace(segment, fd=os.dup(segment.fd))
+
+
+def _is_priority(value: object) -> bool:
+    """Is it one that can be compared with others? A client may have sent anything."""
+    try:
+        BufferPriority(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, EngineError):
+        return False
+    return True

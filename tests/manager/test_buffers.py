@@ -29,7 +29,7 @@ from npukit.manager.buffers import (
     BufferType,
     Grant,
 )
-from npukit.manager.types import FOREGROUND, BufferPriority, Importance
+from npukit.manager.types import FOREGROUND, BufferPriority, Importance, ModelPriority
 from npukit.sim import SimKernel
 
 PAGE, MIB = mmap.PAGESIZE, 1 << 20
@@ -649,3 +649,17 @@ def test_a_client_that_emptied_its_own_wrap(name: str) -> None:
         assert lending.allocator.preempt(MIB) == MIB
         assert lending.events == [("preempt", "a")]
         client.close()
+
+
+def test_a_priority_that_is_none_is_refused_before_it_is_compared(lending: Lending) -> None:
+    """Taking memory back compares the priorities of all clients: one wrong value would stop it."""
+    client = lending.client()
+    buffer = client.alloc()
+    for wrong in (77777, -5, Importance(5), ModelPriority.NORMAL, "B", None):
+        with pytest.raises(NpuError, match="no buffer priority") as caught:
+            buffer.set_priority(wrong)  # type: ignore[arg-type]
+        assert caught.value.errno == EINVAL
+    buffer.set_priority(BufferPriority(1000))
+    buffer.set_priority(7)  # type: ignore[arg-type]
+    buffer.free()
+    client.close()
