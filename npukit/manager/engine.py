@@ -738,21 +738,35 @@ class Engine:
             del self._copies[copy.content]
 
     def _evict(self, everything: bool = False) -> list[Callback]:
-        """Free idle copies, the longest idle first, until the rest fits beside what is charged."""
+        """Free idle copies, the longest idle first, until the rest fits beside what is charged.
+
+        A copy that takes nothing of what is short stays: to free it would help nobody.
+        """
         used = Counter(self._charged.used)
         for copy in self._warm:
             used.update(copy.demand)
-        callbacks = []
-        while self._warm and (
-            everything or any(n > self._charged.limit(name) for name, n in used.items())
-        ):
-            copy, _ = self._warm.popitem(last=False)
-            copy.loaded = False
-            used.subtract(copy.demand)
-            if not copy.live:
-                del self._copies[copy.content]
-            callbacks.append(Callback(MANAGER, CallbackKind.EVICT, copy.content, None, self._cause))
-        return callbacks
+        callbacks: list[Callback] = []
+        while True:
+            short = [
+                name
+                for name, n in used.items()
+                if isinstance(name, str) and n > self._charged.limit(name)
+            ]
+            helping = (
+                idle
+                for idle in self._warm
+                if everything or any(idle.demand.get(name) for name in short)
+            )
+            victim = next(helping, None)
+            if victim is None:
+                return callbacks
+            del self._warm[victim]
+            victim.loaded = False
+            used.subtract(victim.demand)
+            if not victim.live:
+                del self._copies[victim.content]
+            content = victim.content
+            callbacks.append(Callback(MANAGER, CallbackKind.EVICT, content, None, self._cause))
 
     def _enter(self, request: Request, state: State) -> None:
         request.state = state

@@ -316,9 +316,15 @@ class Reference:
             for demand in self.warm.values():
                 for name, n in demand.items():
                     room.used[name] += n
-            if not everything and all(n <= room.limits.get(d, inf) for d, n in room.used.items()):
+            short = [d for d, n in room.used.items() if n > room.limits.get(d, inf)]
+            helping = [
+                key
+                for key, demand in self.warm.items()
+                if everything or any(demand.get(d) for d in short)
+            ]
+            if not helping:
                 break
-            key = next(iter(self.warm))
+            key = helping[0]
             del self.warm[key], self.warm_sizes[key]
             self.loaded_copies.discard(key)
             callbacks.append(f"manager.evict({key})")

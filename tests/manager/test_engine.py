@@ -281,6 +281,16 @@ CASES = {
         ("unloaded", ["B", 2], [done("B", 2)]),  # it was in memory though B never said loaded
         ("policy", ["status_quo"], ["manager.evict(x)"]),
     ],
+    "an idle copy stays when what is short is nothing that it takes": [
+        budget({"dram": 10, "contexts": 2}),
+        *load("A", 1, 2, "N", "x"),
+        ("unloaded", ["A", 1], [done("A", 1)]),
+        *load("A", 2, 1),
+        *load("A", 3, 1),
+        ("cap", [{"dram": 10, "contexts": 1}], [leave("A", 3)]),
+        ("unloaded", ["A", 3], [done("A", 3)]),
+        ("cap", [{"dram": 2, "contexts": 1}], ["manager.evict(x)"]),
+    ],
     "a copy that nobody had loaded is not kept": [
         budget(4),
         ("req", ["A", 1, "L", "N", "x"], can(("A", 1, "NOW"))),
