@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import random
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +101,16 @@ def _fail(
 _ONE = {"echo": _echo, "shared": _shared, "mapped": _mapped, "file": _file, "fail": _fail}
 
 
+@contextlib.contextmanager
+def no_deadlock(seconds: float) -> Iterator[None]:
+    """End the process, with the stacks of all threads, when the block takes longer than that."""
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
 def hammer(
     kernel: object, folder: Path, more: Callable[[int], bool], seed: int = 0
 ) -> Counter[str]:
@@ -144,7 +156,7 @@ def soak(seconds: float = 60.0, seed: int | None = None) -> Counter[str]:
     device = kernel.devices[0]
     assert isinstance(device, FastRpcSim)
     end = time.monotonic() + seconds
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, no_deadlock(seconds + 60):
         done = hammer(kernel, Path(folder), lambda _count: time.monotonic() < end, seed)
     device.dsp.join()
     assert device.dsp.processes == {}

@@ -2,6 +2,7 @@
 """Many threads on one session, with calls of the DSP going on. The long run is hexagon_soak's."""
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,12 @@ from npukit.ioctl import DeviceLost
 from npukit.programs.hexagon import idl
 
 ECHO = idl.load("echo.idl")
+
+
+@pytest.fixture(autouse=True)
+def time_box() -> Iterator[None]:
+    with hexagon_soak.no_deadlock(120):
+        yield
 
 
 @pytest.mark.parametrize("seed", [1, 2])
