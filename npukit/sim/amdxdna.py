@@ -339,7 +339,10 @@ class XdnaFile(DrmFileSim):
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def in_use(self, gem: XdnaGem) -> bool:
-        """Whether a command that runs or waits reads or writes the buffer."""
+        """Whether a command that runs, or one that waits and lists it, uses the buffer.
+
+        The addresses in a packet are known once the command is started.
+        """
         start = gem.dma_address
         return any(
             gem is job.command

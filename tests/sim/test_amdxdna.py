@@ -644,9 +644,14 @@ def test_phoenix_has_no_preemption() -> None:
 def test_unmapping_or_closing_under_a_command_is_noticed(ready: Ready) -> None:
     ready.client.node.kernel.devices[0].tdr_timeout_ms = 60_000  # type: ignore[attr-defined]
     ready.submit(hanging(ready))
+    log = ready.client.node.kernel.log
+    # Addresses are known once the packet is taken apart, which is a thread's work.
+    end = time.monotonic() + 10
+    while not any("command 0 hangs" in text for text in log):
+        assert time.monotonic() < end
+        time.sleep(0.001)
     ready.client.node.ok(drm.DRM_IOCTL_GEM_CLOSE, handle=ready.source)
     ready.client.node.kernel.munmap(ready.client.maps.pop(ready.target))
-    log = ready.client.node.kernel.log
     assert any("is closed while a command uses" in text for text in log)
     assert any("are unmapped while a command uses them" in text for text in log)
 
