@@ -5,7 +5,7 @@ import contextlib
 import gc
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,14 @@ SHARED = ROOT.parent / "shared"
 needs_shared = pytest.mark.skipif(
     not (SHARED / "data").is_dir(), reason="golden data (../shared) is not beside this checkout"
 )
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 5) -> None:
+    """For what a thread of a simulated device brings about."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
 
 
 def open_fds() -> set[int]:

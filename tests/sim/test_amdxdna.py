@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from raw import Raw
-from support import no_leak
+from support import no_leak, wait_until
 
 from npukit import _fast
 from npukit.abi import amdxdna as abi
@@ -646,10 +646,7 @@ def test_unmapping_or_closing_under_a_command_is_noticed(ready: Ready) -> None:
     ready.submit(hanging(ready))
     log = ready.client.node.kernel.log
     # Addresses are known once the packet is taken apart, which is a thread's work.
-    end = time.monotonic() + 10
-    while not any("command 0 hangs" in text for text in log):
-        assert time.monotonic() < end
-        time.sleep(0.001)
+    wait_until(lambda: any("command 0 hangs" in text for text in log), 10)
     ready.client.node.ok(drm.DRM_IOCTL_GEM_CLOSE, handle=ready.source)
     ready.client.node.kernel.munmap(ready.client.maps.pop(ready.target))
     assert any("is closed while a command uses" in text for text in log)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from raw import CODE, JOB_BYTES, PRODUCT, Raw, job_image, job_result
-from support import no_leak
+from support import no_leak, wait_until
 
 from npukit.abi import rknpu as abi
 from npukit.abi import sync_file
@@ -334,13 +334,6 @@ def test_a_job_behind_a_stuck_one_never_starts(card: Node) -> None:
     wait_until(work.ran)
     stuck.close()
     work.close()
-
-
-def wait_until(condition: Any, seconds: float = 5) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def test_domains_are_apart_and_a_running_job_holds_its_own(card: Node) -> None:
