@@ -127,6 +127,7 @@ class Engine:
         self._turned: set[Claim] = set()  # in or out of the ideal set since they were last told
         self._copies: dict[str, Copy] = {}
         self._warm: OrderedDict[Copy, None] = OrderedDict()  # idle, the longest idle first
+        self._idle: Counter[Dimension] = Counter()  # what they take
         self._shared = 0  # copies that several live requests share
         self._arrivals = count(1)
         self._turns = count(1)
@@ -337,9 +338,11 @@ class Engine:
         self._policy = self._policies[name](max_budget, weights)
         self._cause = f"the policy is now {name}"
         self._apply_limits()
+        self._idle.clear()
         for copy in self._warm:
             demand = self._policy.demand(copy.size)
             copy.demand = {name: n for name, n in demand.items() if is_of_copy(name)}
+            self._idle.update(copy.demand)
         self._charged = Ledger(self._limits)
         claims = list(self._ranking)
         for claim in claims:
@@ -670,9 +673,9 @@ class Engine:
 
     def _equals_wait(self, principal: Principal) -> bool:
         return any(
-            claim.seat.principal != principal.name
-            and self._principals[claim.seat.principal].importance == principal.importance
-            for claim in self._ranking.waiting()
+            seat.principal != principal.name
+            and self._principals[seat.principal].importance == principal.importance
+            for seat in self._ranking.waiting_seats()
         )
 
     # ---- one request --------------------------------------------------------------------------
@@ -682,7 +685,8 @@ class Engine:
         copy = request.copy
         if copy is not None and copy.loaded:
             self.metrics["warm_hits"] += 1
-            self._warm.pop(copy, None)
+            if copy in self._warm:
+                self._take_warm(copy)
             why = "it is in memory already"
         else:
             why = self._why_now()
@@ -732,6 +736,7 @@ class Engine:
         if copy.loaded and copy not in self._charged.copies and copy not in self._warm:
             if intact and self._limits:
                 self._warm[copy] = None
+                self._idle.update(copy.demand)
             else:
                 copy.loaded = False
         if not copy.live and copy not in self._warm:
@@ -742,16 +747,15 @@ class Engine:
 
         A copy that takes nothing of what is short stays: to free it would help nobody.
         """
-        used = Counter(self._charged.used)
-        for copy in self._warm:
-            used.update(copy.demand)
         callbacks: list[Callback] = []
-        while True:
+        while self._warm:
             short = [
                 name
-                for name, n in used.items()
-                if isinstance(name, str) and n > self._charged.limit(name)
+                for name, limit in self._limits.items()
+                if self._charged.used.get(name, 0) + self._idle[name] > limit
             ]
+            if not short and not everything:
+                break
             helping = (
                 idle
                 for idle in self._warm
@@ -759,14 +763,19 @@ class Engine:
             )
             victim = next(helping, None)
             if victim is None:
-                return callbacks
-            del self._warm[victim]
+                break
+            self._take_warm(victim)
             victim.loaded = False
-            used.subtract(victim.demand)
             if not victim.live:
                 del self._copies[victim.content]
             content = victim.content
             callbacks.append(Callback(MANAGER, CallbackKind.EVICT, content, None, self._cause))
+        return callbacks
+
+    def _take_warm(self, copy: Copy) -> None:
+        """``copy`` is no longer idle."""
+        del self._warm[copy]
+        self._idle.subtract(copy.demand)
 
     def _enter(self, request: Request, state: State) -> None:
         request.state = state

@@ -157,6 +157,10 @@ class Ranking:
         for seat in self._seats.those_waiting():
             yield from seat.claims.those_waiting()
 
+    def waiting_seats(self) -> Iterator[Seat]:
+        """The seats of those claims, in order."""
+        return self._seats.those_waiting()
+
     def add(self, claim: Claim, seat: Seat) -> None:
         claim.seat = seat
         seat.backgrounds += claim.background
