@@ -74,7 +74,7 @@ class Watch:
         self.limit = 0
         self.weights: Mapping[ModelSize, int] = WEIGHTS
         self.limited_at = 0.0
-        self.draining = False
+        self.drained_to: int | None = None  # what may be charged while a lower budget drains
         self.unload_timeout = 0.0
         self.last_admitted: dict[str, float] = {}  # when a client last was told to load or wait
         self.longest_wait = 0.0
@@ -94,16 +94,19 @@ class Watch:
         """Take in what the engine has said, in order."""
         for callback in callbacks:
             self._take(callback)
-        over = self.charged() - self.limit
-        if over > 0 and not self.draining:
-            raise BrokenPromise(f"{over} over the budget")
-        self.draining = self.draining and over > 0
+        charged = self.charged()
+        if charged <= self.limit:
+            self.drained_to = None
+        elif self.drained_to is None or charged > self.drained_to:
+            raise BrokenPromise(f"{charged - self.limit} over the budget")
+        else:
+            self.drained_to = charged  # what has drained stays out
 
     def set_limit(self, limit: int, weights: Mapping[ModelSize, int]) -> None:
         """The engine is about to be told of another budget, to which it may have to drain."""
         self.limit, self.weights = limit, weights
         self.limited_at = self.clock.now
-        self.draining = True
+        self.drained_to = self.charged()
 
     def check_waits(self) -> None:
         """Nobody waits beyond the unload deadline, counted from the last change that explains it.

@@ -66,6 +66,21 @@ def test_the_watch_sees_a_budget_exceeded_and_a_wait_too_long():
         watch.check_waits()
 
 
+def test_the_watch_sees_a_grant_while_a_lower_budget_drains():
+    watch = Watch(ManualClock())
+    watch.connected.add("A")
+    small = ModelSize.LESS_THAN_1GB
+    for number in (1, 2, 3):
+        watch.requests["A", number] = Seen(small, State.LOADED)
+    watch.requests["A", 4] = Seen(small, State.NOT_PRIORITIZED)
+    watch.set_limit(1, dict.fromkeys(ModelSize, 1))
+    leave = [Callback("A", LEAVE, number, None, "why") for number in (1, 2)]
+    watch.check(leave)
+    watch.check([Callback("A", DONE, 1, Status.COMPLETE, "why")])
+    with pytest.raises(BrokenPromise, match="2 over the budget"):
+        watch.check([Callback("A", CAN, 4, NOW, "why")])
+
+
 def test_the_watch_wants_a_reason_and_an_addressee():
     watch = Watch(ManualClock())
     watch.connected.add("A")
