@@ -16,6 +16,7 @@ from npukit.manager import (
     Importance,
     ModelPriority,
     ModelSize,
+    State,
     Work,
 )
 from npukit.manager.replay import ManualClock
@@ -103,6 +104,21 @@ class Lockstep(RuleBasedStateMachine):
             requests = [(n, sizes.get(c) or size, p, c) for n, size, p, c in requests]
         self.both(connection, "can_load_gang", connection, requests)
 
+    @precondition(lambda self: self.connections)
+    @rule(data=st.data())
+    def fill(self, data):
+        """Ask for several models, then load all that is granted: budgets become full."""
+        for _ in range(3):
+            self.ask(data, 1)
+        self.settle()
+
+    @precondition(lambda self: self.live)
+    @rule()
+    def settle(self):
+        for connection, number in self.live:
+            if self.engine.state(connection, number) is State.PENDING_LOAD:
+                self.both(connection, "notify_model_loaded", connection, number)
+
     @precondition(lambda self: self.live)
     @rule(
         data=st.data(),
@@ -139,20 +155,20 @@ class Lockstep(RuleBasedStateMachine):
     def policy(self, data):
         self.both("caller", "set_policy", *data.draw(st.sampled_from(POLICIES[self.kind])))
 
-    @rule(limits=st.sampled_from([None, None, 0, 3, {"dram": 4}]))
-    def cap(self, limits):
-        self.both("caller", "cap_budget", limits)
-
-    @rule(health=st.sampled_from([Health.OK, Health.OK, Health.LOST, Health.QUARANTINED]))
-    def health(self, health):
-        self.both("", "set_health", health)
-
     @rule(
-        name=st.sampled_from(["unload_timeout", "load_timeout", "min_residency"]),
-        seconds=st.sampled_from([0, 2, 3]),
+        setting=st.one_of(
+            st.tuples(st.just("cap_budget"), st.sampled_from([None, 0, 1, 3, {"dram": 4}])),
+            st.tuples(st.just("set_health"), st.sampled_from([Health.OK, Health.OK, *Health])),
+            st.tuples(
+                st.just("set_option"),
+                st.sampled_from(["unload_timeout", "load_timeout", "min_residency"]),
+                st.sampled_from([0, 2, 3]),
+            ),
+        )
     )
-    def option(self, name, seconds):
-        self.both("", "set_option", name, seconds)
+    def setting(self, setting):
+        """One rule for all three: each rule is drawn as often as any other."""
+        self.both("caller", *setting)
 
     @rule(seconds=st.integers(0, 3))
     def advance(self, seconds):
