@@ -60,6 +60,8 @@ def life(kernel: Any, name: str, weights: int) -> list[tuple[Any, ...]]:
         there: dict[str, Buffer] = {
             event[1]: event[3] for event in lending.events if event[0] == "alloc" and event[3]
         }
+        # A failed allocation is not charged, not even until its client goes.
+        assert lending.allocator.used() == sum(buffer.request.size for buffer in there.values())
         for buffer in there.values():
             with refused:
                 mapping = buffer.map(buffer.request.protection)
