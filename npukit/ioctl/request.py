@@ -33,6 +33,8 @@ class Ioctl(int):
     struct: Any
     returns: str
     restart: bool
+    size: int
+    """Bytes of argument that the number states."""
 
     def __new__(
         cls,
@@ -48,6 +50,7 @@ class Ioctl(int):
         self.struct = struct
         self.returns = returns
         self.restart = restart
+        self.size = decode(number).size  # kept, as each call asks for it
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -66,11 +69,6 @@ class Ioctl(int):
     @property
     def nr(self) -> int:
         return decode(self).nr
-
-    @property
-    def size(self) -> int:
-        """Bytes of argument that the number states."""
-        return decode(self).size
 
     def __repr__(self) -> str:
         return f"<{self.name} {int(self):#x}>"
