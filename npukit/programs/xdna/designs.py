@@ -28,7 +28,7 @@ MAX_TRANSFER_WORDS = 1 << 20
 class Example:
     """A container, the stream to run with it, and what the stream expects of its buffers."""
 
-    xclbin: bytes
+    xclbin: bytes | memoryview
     instructions: Transaction
     contract: KernelContract
 
