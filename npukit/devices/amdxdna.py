@@ -45,6 +45,7 @@ HEAP_CHUNK = 64 << 20
 MAX_ARGUMENTS = 4095
 MAX_CUS = 32
 CMD_BYTES = 4096
+TELEMETRY_MAX = 4 << 20
 _AIMS = 64
 """How many wrong gaps are filled before the place of a piece of heap is given up."""
 
@@ -824,8 +825,25 @@ class AmdxdnaDevice(DrmDevice):
             answer.npu_task_curr,
         )
 
+    @property
+    def contexts_max(self) -> int:
+        """Hardware contexts of this NPU, for all processes together."""
+        resources = self.resources()
+        # Before Linux 6.19 the driver does not tell; XDNA1 has 6, XDNA2 16.
+        return resources.contexts_max if resources else 6 if self.columns <= 5 else 16
+
     def telemetry(self, size: int = 4096) -> bytes | None:
-        """Telemetry as the firmware gives it, header and context map included."""
+        """``size`` bytes: a header, a map of all contexts, and what the firmware tells.
+
+        ValueError for a size that leaves the firmware nothing, or more than 4 MiB: the driver says
+        EINVAL.
+        """
+        header = ctypes.sizeof(abi.amdxdna_drm_query_telemetry_header) + 4 * self.contexts_max
+        if not 0 < size - header <= TELEMETRY_MAX:
+            raise ValueError(
+                f"{size} bytes of telemetry: header and map take {header}, and the firmware's part "
+                f"is 1 to {TELEMETRY_MAX}"
+            )
         return self._info_bytes(abi.DRM_AMDXDNA_QUERY_TELEMETRY, size)
 
     @property
@@ -923,8 +941,6 @@ _HINTS = {
     (abi.DRM_IOCTL_AMDXDNA_EXEC_CMD, errno.ENOENT): "a buffer is not there any more",
     (abi.DRM_IOCTL_AMDXDNA_EXEC_CMD, errno.EINVAL): "no such context, or a command buffer that is "
     "none",
-    (abi.DRM_IOCTL_AMDXDNA_SYNC_BO, errno.EOPNOTSUPP): "an imported buffer is synchronized "
-    "through its dma-buf",
     (abi.DRM_IOCTL_AMDXDNA_SET_STATE, errno.EACCES): "only root may change the NPU's state",
     (abi.DRM_IOCTL_AMDXDNA_GET_INFO, errno.EOPNOTSUPP): "this driver does not know the question",
     (drm_abi.DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT, errno.EINVAL): "no such command was submitted",

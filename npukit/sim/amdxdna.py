@@ -47,6 +47,7 @@ MAX_IN_FLIGHT = 4
 MAX_CONTEXTS_OF_A_FILE = 255
 MAX_ARGUMENTS = 4095
 MAX_CUS = 32
+TELEMETRY_MAX = 4 << 20
 CORE_ROWS = 4
 INVALID = abi.AMDXDNA_INVALID_ADDR
 TDR_TIMEOUT_MS = 2000
@@ -338,25 +339,27 @@ class XdnaFile(DrmFileSim):
             raise Errno(errno.EINVAL)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def in_use(self, gem: XdnaGem) -> bool:
+    def in_use(self, bo: XdnaGem | DevBo) -> bool:
         """Whether a command that runs, or one that waits and lists it, uses the buffer.
 
-        The addresses in a packet are known once the command is started.
+        The addresses in a packet are known once the command is started. An image is used by all
+        commands of the contexts that it configures.
         """
-        start = gem.dma_address
+        start = bo.dma_address if isinstance(bo, XdnaGem) else bo.device_address
         return any(
-            gem is job.command
-            or gem in job.buffers
-            or any(start <= address < start + gem.size for address in job.addresses)
+            bo is job.command
+            or bo in job.buffers
+            or any(start <= address < start + bo.size for address in job.addresses)
+            or any(bo is image for image, _ in context.units or ())
             for context in self.contexts.values()
             for job in context.jobs
         )
 
     def close_handle(self, handle: int) -> None:
-        gem = self.handles[handle]
-        if isinstance(gem, XdnaGem) and self.in_use(gem):
+        bo = self.handles[handle]
+        if self.in_use(bo):
             self.kernel.log.append(
-                f"amdxdna: buffer {handle} is closed while a command uses its {gem.size} bytes"
+                f"amdxdna: buffer {handle} is closed while a command uses its {bo.size} bytes"
             )
         super().close_handle(handle)
 
@@ -377,7 +380,10 @@ class XdnaFile(DrmFileSim):
     def _share(self, caller: Caller, arg: abi.amdxdna_drm_create_bo) -> XdnaGem:
         if arg.vaddr:
             # Pages of the caller, or a dma-buf by its descriptor, are not part of the model.
-            caller.copy_from_user(arg.vaddr, ctypes.sizeof(abi.amdxdna_drm_va_tbl))
+            try:
+                caller.copy_from_user(arg.vaddr, ctypes.sizeof(abi.amdxdna_drm_va_tbl))
+            except Errno:
+                raise Errno(errno.EINVAL) from None
             raise Errno(errno.EOPNOTSUPP)
         if arg.size == 0:
             raise Errno(errno.EINVAL)
@@ -1005,7 +1011,7 @@ class XdnaSim(DrmDeviceSim):
         head = ctypes.sizeof(abi.amdxdna_drm_query_telemetry_header)
         limit = self.generation.contexts
         size = head + 4 * limit
-        if arg.buffer_size <= size:
+        if not size < arg.buffer_size <= size + TELEMETRY_MAX:
             raise Errno(errno.EINVAL)
         raw = caller.copy_from_user(arg.buffer, head)
         header = abi.amdxdna_drm_query_telemetry_header.from_buffer_copy(raw)

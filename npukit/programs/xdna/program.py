@@ -176,9 +176,7 @@ class _Shared:
         )
         self.live: OrderedDict[int, weakref.ref[NpuProgram]] = OrderedDict()
         """Programs that have a context, the one used longest ago first."""
-        resources = device.resources()
-        # Before Linux 6.19 the driver does not tell; XDNA1 has 6, XDNA2 16.
-        self.limit = resources.contexts_max if resources else 6 if device.columns <= 5 else 16
+        self.limit = device.contexts_max
 
     def acquire(self, program: NpuProgram) -> HwContext:
         """The program's context, made if need be; others give theirs up for it."""
