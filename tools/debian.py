@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -57,6 +57,15 @@ class Archive:
         if not downloaded:
             raise Unavailable(f"apt downloaded no {pattern}")
         return downloaded[0]
+
+    def closure(self, packages: Sequence[str], suite: str) -> list[Path]:
+        """The .debs of ``packages`` for this machine's architecture, and of all they depend on."""
+        self._use(suite)
+        install = ("apt-get", "--yes", "--no-install-recommends", "install", *packages)
+        listed = self._apt(*install, "--print-uris", "--quiet=2")
+        names = re.findall(r"^'\S+' (\S+\.deb)", listed, re.MULTILINE)
+        self._apt(*install, "--download-only")
+        return [self.cache / "archives" / name for name in names]
 
     def newest(self, package: str, architecture: str, suite: str) -> dict[str, str]:
         """The control fields of a package's newest version in a suite."""
