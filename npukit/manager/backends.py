@@ -86,6 +86,17 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
+def _filled(held: Held, segment: FileSegment | None) -> Held:
+    """``held`` with the segment loaded; closed when that fails."""
+    if segment is not None:
+        try:
+            held.load(segment)
+        except BaseException:
+            held.close()
+            raise
+    return held
+
+
 # ---- memfd --------------------------------------------------------------------------------------
 
 
@@ -102,17 +113,9 @@ class MemfdBackend:
     def __init__(self, kernel: Kernel | None = None) -> None:
         self.kernel = kernel or LinuxKernel()
 
-    def alloc(
-        self, size: int, name: str, prot: int, segment: FileSegment | None = None
-    ) -> MemfdHeld:
+    def alloc(self, size: int, name: str, prot: int, segment: FileSegment | None = None) -> Held:
         held = MemfdHeld(self.kernel, round_to_page(size), name, bool(prot & PROT_WRITE))
-        try:
-            if segment is not None:
-                held.load(segment)
-        except BaseException:
-            held.close()
-            raise
-        return held
+        return _filled(held, segment)
 
     def close(self) -> None:
         pass
@@ -190,17 +193,9 @@ class DmaBufBackend:
         self.kernel = source.kernel
         self.name = source.driver
 
-    def alloc(
-        self, size: int, name: str, prot: int, segment: FileSegment | None = None
-    ) -> DmaBufHeld:
+    def alloc(self, size: int, name: str, prot: int, segment: FileSegment | None = None) -> Held:
         held = DmaBufHeld(_dma_buf(self.source, size, name))
-        try:
-            if segment is not None:
-                held.load(segment)
-        except BaseException:
-            held.close()
-            raise
-        return held
+        return _filled(held, segment)
 
     def close(self) -> None:
         self.source.close()
