@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import collections
 import hashlib
+import itertools
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -664,16 +665,14 @@ class Array:
         wait = op.wait
         assert wait is not None
         self.settle()
-        ports = [
-            Port(column, row, wait.direction, wait.channel)
-            for column in range(wait.column, wait.column + wait.columns)
-            for row in range(wait.row, wait.row + wait.rows)
-        ]
-        for port in ports:
+        columns = range(wait.column, wait.column + wait.columns)
+        rows = range(wait.row, wait.row + wait.rows)
+        for column, row in itertools.product(columns, rows):
+            port = Port(column, row, wait.direction, wait.channel)
             if self.tokens[port] == 0:
                 raise ArrayError(f"no token comes from {self.describe(port)}")
-        for port in ports:
-            self.tokens[port] -= 1
+        for column, row in itertools.product(columns, rows):
+            self.tokens[Port(column, row, wait.direction, wait.channel)] -= 1
 
     def describe(self, port: Port) -> str:
         """A channel, and what holds it up."""
