@@ -53,6 +53,7 @@ def open(  # noqa: A001
     *,
     strict: bool = False,
     watch: Callable[[Kernel], Kernel] | None = None,
+    check: bool = True,
 ) -> Device:
     """Open an NPU.
 
@@ -61,6 +62,9 @@ def open(  # noqa: A001
     ("sim:rknpu@/path/of/its/socket"), or None for the first real NPU that npukit can drive. A
     simulated one is never chosen unasked: NoDevice says how to name it. ``watch`` is given the
     kernel, simulated or not, and gives what the device is to use in its place (a TracingKernel).
+
+    ``check``: jobs of command streams are looked through before the driver gets them, and bad ones
+    refused with what is wrong (ProgramError); ``device.checker = None`` ends that.
     """
     from npukit.devices import discover as find
     from npukit.ioctl import NoDevice
@@ -75,11 +79,11 @@ def open(  # noqa: A001
             if strict:
                 raise ValueError("the server of a simulated machine decides whether it is strict")
             kernel = SocketKernel(socket)
-            return _open(kernel.path(name), watch(kernel) if watch else kernel)
+            return _open(kernel.path(name), watch(kernel) if watch else kernel, check)
         from npukit.sim import SimKernel
 
         kernel = SimKernel([name], strict=strict)
-        return _open(kernel.path(name), watch(kernel) if watch else kernel)
+        return _open(kernel.path(name), watch(kernel) if watch else kernel, check)
     if strict:
         raise ValueError("strict is for simulated devices")
     if path is None:
@@ -100,15 +104,19 @@ def open(  # noqa: A001
         from npukit.ioctl import LinuxKernel
 
         kernel = watch(kernel or LinuxKernel())
-    return _open(path, kernel)
+    return _open(path, kernel, check)
 
 
-def _open(path: str, kernel: Kernel | None) -> Device:
-    from npukit.devices import RknpuDevice, open_device
+def _open(path: str, kernel: Kernel | None, check: bool = True) -> Device:
+    from npukit.devices import RknpuDevice, RocketDevice, open_device
 
     device = open_device(path, kernel)
     if isinstance(device, RknpuDevice):
         from npukit.programs.rk3588.explain import explain_timeout
 
         device.explainer = explain_timeout
+    if check and isinstance(device, RknpuDevice | RocketDevice):
+        from npukit.programs.rk3588.check import checker
+
+        device.checker = checker
     return device

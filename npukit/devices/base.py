@@ -15,7 +15,7 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -236,6 +236,26 @@ class Buffer(Memory):
             self._destroy()
 
 
+ReadMemory = Callable[[int, int], bytes | None]
+JobChecker = Callable[
+    [
+        str,
+        Sequence[tuple[int, int, int]],
+        Sequence[Sequence[int]],
+        Sequence[tuple[int, int]],
+        ReadMemory,
+        bool,
+    ],
+    None,
+]
+"""Asked before a job of command streams is submitted; it raises ProgramError for a bad one.
+
+Its arguments: the node; (DMA address, words with the trailer, interrupt mask or 0) of each task;
+which of them each core runs, in order; the buffers, (start, end); how to read them; whether a core
+finds all but its first task by the chain of the words.
+"""
+
+
 class Device(Closing):
     """One open device.
 
@@ -278,6 +298,14 @@ class Device(Closing):
     def buffers(self) -> list[Buffer]:
         """The buffers that are open, by address."""
         return sorted(self._children, key=lambda buffer: buffer.dma_address)
+
+    def read_memory(self, address: int, size: int) -> bytes | None:
+        """The bytes at a DMA address in one of this device's buffers, or None."""
+        for buffer in self.buffers():
+            offset = address - buffer.dma_address
+            if offset >= 0 and offset + size <= buffer.size:
+                return buffer.array()[offset : offset + size].tobytes()
+        return None
 
     def explain(self, request: Ioctl, code: int) -> str | None:
         """The driver's own rule behind an errno, where it is known."""

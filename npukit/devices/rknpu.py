@@ -21,7 +21,7 @@ from npukit._fast import Mapping
 from npukit.abi import rknpu as abi
 from npukit.ioctl import AbiMismatch, Ioctl, Kernel, LinuxKernel, NpuError, ProgramError
 
-from .base import Buffer, Device, naming
+from .base import Buffer, Device, JobChecker, naming
 from .dma_buf import DmaBuf
 from .drm import DrmVersion, drm_version, prime_export
 from .fence import SyncFile
@@ -115,12 +115,14 @@ class RknpuResult:
 class RknpuDevice(Device):
     """An open rknpu node, DRM (/dev/dri/*) or misc (/dev/rknpu).
 
-    ``explainer``, where it is set, is asked for words when a job times out.
+    ``checker``, where it is set, is asked before each job whether it may go to the NPU, and
+    ``explainer`` for words when one times out.
     """
 
     driver: ClassVar[str] = "rknpu"
     core_count = 3
 
+    checker: JobChecker | None = None
     explainer: Explainer | None = None
 
     def __init__(self, path: str, kernel: Kernel | None = None) -> None:
@@ -219,14 +221,6 @@ class RknpuDevice(Device):
             fd = self.kernel.dup(buffer.handle)
         return DmaBuf(self.kernel, fd, buffer.size, exporter=self)
 
-    def read_memory(self, address: int, size: int) -> bytes | None:
-        """The bytes at a DMA address in one of this device's buffers, or None."""
-        for buffer in self.buffers():
-            offset = address - buffer.dma_address
-            if offset >= 0 and offset + size <= buffer.size:
-                return buffer.array()[offset : offset + size].tobytes()
-        return None
-
     def submit(
         self,
         tasks: Sequence[abi.rknpu_task],
@@ -250,6 +244,7 @@ class RknpuDevice(Device):
         """
         with self._task_buffer(tasks, domain) as table:
             job = self._job(tasks, windows, core_mask, timeout, domain, pingpong)
+            self._check_job(tasks, windows, domain)
             job.task_obj_addr = table.obj_addr
             if fence_in is not None:
                 job.flags |= abi.RKNPU_JOB_FENCE_IN
@@ -281,6 +276,7 @@ class RknpuDevice(Device):
         table = self._task_buffer(tasks, domain)
         try:
             job = self._job(tasks, windows, core_mask, timeout, domain, pingpong)
+            self._check_job(tasks, windows, domain)
             job.task_obj_addr = table.obj_addr
             job.flags |= abi.RKNPU_JOB_NONBLOCK | abi.RKNPU_JOB_FENCE_OUT
             if fence_in is not None:
@@ -354,6 +350,24 @@ class RknpuDevice(Device):
             table.close()
             raise
         return table
+
+    def _check_job(
+        self,
+        tasks: Sequence[abi.rknpu_task],
+        windows: Sequence[tuple[int, int]] | None,
+        domain: int,
+    ) -> None:
+        if self.checker is None:
+            return
+        places = [
+            (buffer.dma_address, buffer.dma_address + buffer.size)
+            for buffer in self.buffers()
+            if isinstance(buffer, RknpuBuffer) and buffer.domain == domain
+        ]
+        rows = [(task.regcmd_addr, task.regcfg_amount + 4, task.int_mask) for task in tasks]
+        cores = windows if windows is not None else [(0, len(tasks))]
+        numbers = [range(start, start + number) for start, number in cores]
+        self.checker(self.path, rows, numbers, places, self.read_memory, True)
 
     def _job(
         self,

@@ -20,7 +20,7 @@ from npukit.abi import drm as drm_abi
 from npukit.abi import rocket as abi
 from npukit.ioctl import Ioctl, Kernel, LinuxKernel, ProgramError
 
-from .base import Buffer
+from .base import Buffer, JobChecker
 from .drm import DrmDevice
 
 MAX_BUFFER = (1 << 31) - 4096
@@ -83,7 +83,12 @@ class RocketJob:
 
 
 class RocketDevice(DrmDevice):
-    """An open rocket node. Addresses and handles belong to this open file alone."""
+    """An open rocket node. Addresses and handles belong to this open file alone.
+
+    ``checker``, where it is set, is asked before each submission whether it may go to the NPU.
+    """
+
+    checker: JobChecker | None = None
 
     driver: ClassVar[str] = "rocket"
     core_count = 3
@@ -131,12 +136,22 @@ class RocketDevice(DrmDevice):
             row.task_struct_size = ctypes.sizeof(abi.drm_rocket_task)
             row.in_bo_handles, row.in_bo_handle_count = ctypes.addressof(reads), len(reads)
             row.out_bo_handles, row.out_bo_handle_count = ctypes.addressof(writes), len(writes)
+        self._check_streams(jobs)
         self.call(
             abi.DRM_IOCTL_ROCKET_SUBMIT,
             jobs=ctypes.addressof(table),
             job_count=len(jobs),
             job_struct_size=ctypes.sizeof(abi.drm_rocket_job),
         )
+
+    def _check_streams(self, jobs: Sequence[RocketJob]) -> None:
+        if self.checker is None:
+            return
+        rows = [(task.regcmd, task.regcmd_count, 0) for job in jobs for task in job.tasks]
+        ends = list(itertools.accumulate(len(job.tasks) for job in jobs))
+        windows = [range(end - len(job.tasks), end) for end, job in zip(ends, jobs, strict=True)]
+        places = [(b.dma_address, b.dma_address + b.size) for b in self.buffers()]
+        self.checker(self.path, rows, windows, places, self.read_memory, False)
 
     def _check_job(self, job: RocketJob) -> None:
         if len(job.tasks) == 0:

@@ -41,7 +41,8 @@ CREATE = rocket.DRM_IOCTL_ROCKET_CREATE_BO
 
 
 def rknpu(kernel: Any = None) -> RknpuDevice:
-    device = npukit.open("/dev/dri/card1", kernel or SimKernel(["rknpu"]))
+    """Unchecked: what is misused here is the driver."""
+    device = npukit.open("/dev/dri/card1", kernel or SimKernel(["rknpu"]), check=False)
     assert isinstance(device, RknpuDevice)
     return device
 
@@ -104,7 +105,7 @@ def test_a_child_of_fork_leaves_the_parents_buffers_alone(name: str) -> None:
 
 
 def test_a_count_beyond_the_register_is_a_fault_and_not_the_end_of_the_core() -> None:
-    with no_leak(), npukit.open("sim:rocket") as device:
+    with no_leak(), npukit.open("sim:rocket", check=False) as device:
         assert isinstance(device, RocketDevice)
         output = device.alloc(4096)
         tasks = (rocket.drm_rocket_task * 1)(rocket.drm_rocket_task(regcmd_count=131073))
