@@ -21,7 +21,6 @@ window (OW_OP). The registers are those of Mesa's rocket driver, except where do
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,117 +31,33 @@ import numpy.typing as npt
 from npukit import _fast
 from npukit.ioctl import ProgramError
 
-from .launch import Rk3588Device, run
 from .matmul import BANK_BYTES, CBUF_BANKS, MAX_HEIGHT
+from .operation import Operation, check_addresses, execute
 from .program import Assembler, Program
-from .quantize import (
-    FixedPoint,
-    Quantization,
-    conv_factor,
-    fixed_point,
-    highest_sum,
-)
-from .registers import CNA, CORE, DPU, DPU_RDMA, Register
+from .quantize import FixedPoint, Quantization, conv_factor, fixed_point
+from .registers import CNA, CORE, DPU, DPU_RDMA
+from .stages import Finish, write_finish, write_operand, write_output, write_zeros
+from .tensor import ATOM, CONV_GROUP, DEPTHWISE_GROUP, Tensor, align
+
+__all__ = [
+    "Addition",
+    "Convolution",
+    "Operation",
+    "Tensor",
+    "add",
+    "conv2d",
+    "depthwise_conv2d",
+    "execute",
+]
 
 Array = npt.NDArray[Any]
-
-ATOM = 16
-"""Bytes that are moved at once: 16 channels of a pixel."""
-
-CONV_GROUP = 32
-DEPTHWISE_GROUP = 64
-"""Channels that CORE hands to the DPU at once. A group that is not whole does not complete on an
-RK3588 (measured, rocket-userspace), so kernels and channels are filled up."""
 
 _ENTRY_BYTES = 128
 _GRAINS = 51
 """Mesa's FEATURE_GRAINS is this and the stride."""
 _DEPTHWISE = 3
-_EW_ADD = 2
 _ADD = 2
 _COMBINED = 5
-
-
-def _align(value: int, step: int) -> int:
-    return -(-value // step) * step
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """How a tensor (height, width, channels) lies in memory: [surfaces][height][width][16]."""
-
-    height: int
-    width: int
-    channels: int
-    quantization: Quantization
-    surfaces: int
-    """At least channels / 16: the NPU writes whole groups of channels."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return self.height, self.width, self.channels
-
-    @property
-    def area(self) -> int:
-        """Atoms of a surface."""
-        return self.height * self.width
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return self.surfaces * self.area * ATOM
-
-    def pack(self, values: Array) -> npt.NDArray[np.int8]:
-        """``values`` (height, width, channels) as stored; channels behind are the zero point."""
-        if values.shape != self.shape:
-            raise ProgramError(message=f"values {values.shape} for a tensor of {self.shape}")
-        zero = self.quantization.stored_zero_point
-        image = np.full((self.surfaces, self.height, self.width, ATOM), zero, np.int8)
-        packed = _fast.pack_nhwc(self.quantization.store(values), zero)
-        image[: len(packed)] = packed
-        return image
-
-    def unpack(self, image: Array) -> Array:
-        """The values (height, width, channels) in ``image``, whose first bytes are the tensor."""
-        surfaces = -(-self.channels // ATOM)
-        used = np.ascontiguousarray(image).reshape(-1).view(np.int8)[: surfaces * self.area * ATOM]
-        atoms = used.reshape(surfaces, self.height, self.width, ATOM)
-        return self.quantization.load(_fast.unpack_nhwc(atoms, self.channels))
-
-
-@dataclass(frozen=True, slots=True)
-class _Finish:
-    """What the DPU does with sums: add an operand, clamp, convert."""
-
-    factor: FixedPoint
-    zero_point: int
-    relu: bool
-    highest: int | None
-    """Where sums are clamped, if they are."""
-    operand: FixedPoint | None = None
-    operand_zero: int = 0
-
-    @classmethod
-    def make(
-        cls,
-        factor: FixedPoint,
-        outputs: Quantization,
-        activation: str,
-        operand: FixedPoint | None = None,
-        operand_zero: int = 0,
-    ) -> _Finish:
-        zero = outputs.stored_zero_point
-        low, high = outputs.limits(activation)
-        highest = highest_sum(factor, zero, high) if high < 127 else None
-        relu = low > -128 or highest is not None
-        return cls(factor, zero, relu, highest, operand, operand_zero)
-
-    def fields(self, stage: str) -> dict[str, int]:
-        """The clamp's fields in the configuration register of ``stage`` (BS or EW)."""
-        return {
-            f"{stage}_RELU_BYPASS": not self.relu,
-            f"{stage}_RELUX_EN": self.highest is not None,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +89,7 @@ class Convolution:
     constants: npt.NDArray[np.uint8]
     """The weights as the NPU fetches them and, at ``bias_offset``, an int32 for each channel."""
     bias_offset: int
-    finish: _Finish
+    finish: Finish
 
     @property
     def _in_channels(self) -> int:
@@ -206,7 +121,7 @@ class Convolution:
         are streamed through 5 banks. ProgramError when no split holds a window and a kernel.
         """
         image = self.inputs[0]
-        row_bytes = _align(64 * self.entries, _ENTRY_BYTES)
+        row_bytes = align(64 * self.entries, _ENTRY_BYTES)
         full = -(-self.kernels * self.kernel_bytes // BANK_BYTES) + 1
         choices = [CBUF_BANKS - full] if full + 1 < CBUF_BANKS else []
         for data in [*choices, 7, CBUF_BANKS - 1]:
@@ -244,7 +159,7 @@ class Convolution:
 
         ProgramError: an address that is neither, or a shape that some register cannot hold.
         """
-        _check_addresses(self, inputs, constants, output)
+        check_addresses(self, inputs, constants, output)
         banks = self.banks()
         fits = self.kernels * self.kernel_bytes <= banks[1] * BANK_BYTES
         return Program.join(
@@ -274,7 +189,7 @@ class Convolution:
             DATAOUT_WIDTH=self.output.width - 1,
         )
         asm.write(CORE.DATAOUT_SIZE_1, DATAOUT_CHANNEL=self._out_channels - 1)
-        _write_zeros(asm, CORE.CLIP_TRUNCATE, CORE.UNDOC_3030)
+        write_zeros(asm, CORE.CLIP_TRUNCATE, CORE.UNDOC_3030)
 
         offset = tile.out_row * self.output.width * ATOM
         mode = _DEPTHWISE if self.depthwise else 0
@@ -282,13 +197,13 @@ class Convolution:
         clamp = {"BS_RELU_BYPASS": 1} if fused else self.finish.fields("BS")
         group = DEPTHWISE_GROUP if self.depthwise else CONV_GROUP
         asm.write(DPU.FEATURE_MODE_CFG, BURST_LEN=15, OUTPUT_MODE=2, CONV_MODE=mode)
-        _write_output(asm, self.output, tile.out_rows, output + offset, group // ATOM)
+        write_output(asm, self.output, tile.out_rows, output + offset, group // ATOM)
         asm.write(DPU.BS_CFG, BS_ALU_ALGO=_ADD, BS_ALU_SRC=1, BS_MUL_BYPASS=1, **clamp)
-        _write_zeros(asm, DPU.BS_ALU_CFG, DPU.BS_MUL_CFG)
+        write_zeros(asm, DPU.BS_ALU_CFG, DPU.BS_MUL_CFG)
         limit = None if fused else self.finish.highest
         asm.write(DPU.BS_RELUX_CMP_VALUE, BS_RELUX_CMP_DAT=limit or 0)
         asm.write(DPU.BS_OW_OP, OW_OP=-self.weight_zero)
-        _write_finish(asm, self.finish)
+        write_finish(asm, self.finish)
 
         asm.write(DPU_RDMA.RDMA_BRDMA_CFG, BRDMA_DATA_USE=1)
         asm.write(DPU_RDMA.RDMA_BS_BASE_ADDR, BS_BASE_ADDR=constants + self.bias_offset)
@@ -305,7 +220,7 @@ class Convolution:
         # Mesa's way: MRDMA reads the even surfaces of the addend and ERDMA the odd ones.
         asm.write(DPU_RDMA.RDMA_SRC_BASE_ADDR, SRC_BASE_ADDR=addend)
         asm.write(DPU_RDMA.RDMA_SURF_NOTCH, SURF_NOTCH_ADDR=notch if fused else 0)
-        _write_operand(
+        write_operand(
             asm,
             self.output,
             tile.out_rows,
@@ -356,10 +271,10 @@ class Convolution:
         asm.write(CNA.FC_DATA_SIZE0, DMA_WIDTH=width, DMA_HEIGHT=tile.in_rows)
         asm.write(CNA.FC_DATA_SIZE1, DMA_CHANNEL=channels)
         asm.write(CNA.DCOMP_ADDR0, DECOMPRESS_ADDR0=weights)
-        zero = image.quantization.stored_zero_point
+        zero = image.zero
         # The byte twice: some channels of a depthwise convolution take the second one (measured).
         asm.write(CNA.PAD_CON1, PAD_VALUE=zero * 256 + (zero & 0xFF))
-        _write_zeros(
+        write_zeros(
             asm,
             CNA.FC_CON0,
             CNA.FC_CON1,
@@ -392,7 +307,7 @@ class Addition:
     output: Tensor
     first: FixedPoint
     """From the first tensor's steps to the unit of the sum."""
-    finish: _Finish
+    finish: Finish
 
     @property
     def constants(self) -> npt.NDArray[np.uint8]:
@@ -401,141 +316,28 @@ class Addition:
 
     def program(self, inputs: Sequence[int], constants: int, output: int) -> Program:
         """As of ``Convolution``; ``constants`` is not used."""
-        _check_addresses(self, inputs, constants, output)
+        check_addresses(self, inputs, constants, output)
         shift = self.first.shift
         asm = Assembler()
         asm.write(DPU.S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
         asm.write(DPU_RDMA.RDMA_S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
         asm.write(DPU.FEATURE_MODE_CFG, BURST_LEN=15, OUTPUT_MODE=2, FLYING_MODE=1)
         height = self.output.height
-        _write_output(asm, self.output, height, output, CONV_GROUP // ATOM, shift)
+        write_output(asm, self.output, height, output, CONV_GROUP // ATOM, shift)
         asm.write(DPU.BS_CFG, BS_ALU_ALGO=_ADD, BS_RELU_BYPASS=1)
-        zero = self.inputs[0].quantization.stored_zero_point
+        zero = self.inputs[0].zero
         asm.write(DPU.BS_ALU_CFG, BS_ALU_OPERAND=-zero)
         asm.write(DPU.BS_MUL_CFG, BS_MUL_OPERAND=self.first.scale, BS_MUL_SHIFT_VALUE=shift)
-        _write_zeros(asm, DPU.BS_RELUX_CMP_VALUE, DPU.BS_OW_OP)
-        _write_finish(asm, self.finish)
-        _write_zeros(asm, DPU_RDMA.RDMA_BRDMA_CFG, DPU_RDMA.RDMA_BS_BASE_ADDR)
+        write_zeros(asm, DPU.BS_RELUX_CMP_VALUE, DPU.BS_OW_OP)
+        write_finish(asm, self.finish)
+        write_zeros(asm, DPU_RDMA.RDMA_BRDMA_CFG, DPU_RDMA.RDMA_BS_BASE_ADDR)
         asm.write(DPU_RDMA.RDMA_FEATURE_MODE_CFG, BURST_LEN=15, FLYING_MODE=1)
         asm.write(DPU_RDMA.RDMA_SRC_BASE_ADDR, SRC_BASE_ADDR=inputs[0])
-        _write_zeros(asm, DPU_RDMA.RDMA_SURF_NOTCH)
-        _write_operand(asm, self.output, height, inputs[1], surface=self.output.area, notch=0)
+        write_zeros(asm, DPU_RDMA.RDMA_SURF_NOTCH)
+        write_operand(asm, self.output, height, inputs[1], surface=self.output.area, notch=0)
         return asm.finish(
             "DPU", "DPU_RDMA", unproven=["a sum of two int8 tensors with their zero points"]
         )
-
-
-Operation = Convolution | Addition
-
-
-# ---- Registers that several operations write alike ----------------------------------------------
-
-
-def _write_zeros(asm: Assembler, *registers: Register) -> None:
-    """Registers keep what an earlier program left in them."""
-    for register in registers:
-        asm.write(register)
-
-
-def _write_output(
-    asm: Assembler, tensor: Tensor, rows: int, address: int, atoms: int, negative_shift: int = 0
-) -> None:
-    """Where the DPU writes ``rows`` rows; ``atoms`` of a pixel come in a row."""
-    channels, width = tensor.surfaces * ATOM, tensor.width
-    asm.write(DPU.DATA_FORMAT, BS_MUL_SHIFT_VALUE_NEG=negative_shift)
-    asm.write(DPU.DST_BASE_ADDR, DST_BASE_ADDR=address)
-    asm.write(DPU.DST_SURF_STRIDE, DST_SURF_STRIDE=tensor.area)
-    asm.write(DPU.DATA_CUBE_WIDTH, WIDTH=width - 1)
-    asm.write(DPU.DATA_CUBE_HEIGHT, HEIGHT=rows - 1)
-    asm.write(DPU.DATA_CUBE_CHANNEL, ORIG_CHANNEL=tensor.channels - 1, CHANNEL=channels - 1)
-    asm.write(DPU.BS_OW_CFG, SIZE_E_2=atoms - 1, SIZE_E_1=atoms - 1, SIZE_E_0=atoms - 1)
-    asm.write(DPU.WDMA_SIZE_0, CHANNEL_WDMA=channels - 1)
-    asm.write(DPU.WDMA_SIZE_1, HEIGHT_WDMA=rows - 1, WIDTH_WDMA=width - 1)
-    asm.write(DPU.SURFACE_ADD, SURF_ADD=tensor.area * atoms)
-    _write_zeros(asm, DPU.OFFSET_PEND, DPU.DATA_CUBE_NOTCH_ADDR, DPU.UNDOC_40C4)
-
-
-def _write_finish(asm: Assembler, finish: _Finish) -> None:
-    """BN bypassed, EW, output conversion, and a lookup table that is not used."""
-    asm.write(DPU.BN_CFG, BN_RELU_BYPASS=1, BN_MUL_BYPASS=1, BN_ALU_BYPASS=1, BN_BYPASS=1)
-    _write_zeros(asm, DPU.BN_ALU_CFG, DPU.BN_MUL_CFG, DPU.BN_RELUX_CMP_VALUE)
-    operand = finish.operand
-    if operand is None:
-        asm.write(
-            DPU.EW_CFG,
-            EW_RELU_BYPASS=1,
-            EW_OP_CVT_BYPASS=1,
-            EW_LUT_BYPASS=1,
-            EW_OP_BYPASS=1,
-            EW_BYPASS=1,
-        )
-        asm.write(DPU.EW_CVT_OFFSET_VALUE)
-        asm.write(DPU.EW_CVT_SCALE_VALUE, EW_OP_CVT_SCALE=1)
-        asm.write(DPU.EW_RELUX_CMP_VALUE)
-    else:
-        asm.write(
-            DPU.EW_CFG,
-            EW_CVT_TYPE=1,
-            EW_DATA_MODE=1,
-            EDATA_SIZE=1,
-            EW_ALU_ALGO=_EW_ADD,
-            EW_LUT_BYPASS=1,
-            EW_OP_SRC=1,
-            **finish.fields("EW"),
-        )
-        asm.write(DPU.EW_CVT_OFFSET_VALUE, EW_OP_CVT_OFFSET=-finish.operand_zero)
-        asm.write(
-            DPU.EW_CVT_SCALE_VALUE, EW_OP_CVT_SHIFT=operand.shift, EW_OP_CVT_SCALE=operand.scale
-        )
-        asm.write(DPU.EW_RELUX_CMP_VALUE, EW_RELUX_CMP_DAT=finish.highest or 0)
-    asm.write(DPU.OUT_CVT_OFFSET, OUT_CVT_OFFSET=finish.zero_point)
-    asm.write(DPU.OUT_CVT_SCALE, OUT_CVT_SCALE=finish.factor.scale)
-    asm.write(DPU.OUT_CVT_SHIFT, OUT_CVT_SHIFT=finish.factor.shift)
-    _write_zeros(
-        asm,
-        *(getattr(DPU, f"EW_OP_VALUE_{index}") for index in range(8)),
-        *(register for register in DPU.registers() if register.name.startswith("LUT_")),
-    )
-
-
-def _write_operand(
-    asm: Assembler, tensor: Tensor, rows: int, address: int | None, surface: int, notch: int
-) -> None:
-    """ERDMA reads a tensor of the output's shape at ``address``, or nothing."""
-    asm.write(DPU_RDMA.RDMA_DATA_CUBE_WIDTH, WIDTH=tensor.width - 1)
-    asm.write(DPU_RDMA.RDMA_DATA_CUBE_HEIGHT, HEIGHT=rows - 1)
-    asm.write(DPU_RDMA.RDMA_DATA_CUBE_CHANNEL, CHANNEL=tensor.surfaces * ATOM - 1)
-    if address is None:
-        asm.write(DPU_RDMA.RDMA_ERDMA_CFG, ERDMA_DISABLE=1)
-        address = surface = notch = 0
-    else:
-        asm.write(DPU_RDMA.RDMA_ERDMA_CFG, ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=1)
-    asm.write(DPU_RDMA.RDMA_EW_BASE_ADDR, EW_BASE_ADDR=address)
-    asm.write(DPU_RDMA.RDMA_EW_SURF_STRIDE, EW_SURF_STRIDE=surface)
-    asm.write(DPU_RDMA.RDMA_EW_SURF_NOTCH, EW_SURF_NOTCH=notch)
-    asm.write(DPU_RDMA.RDMA_WEIGHT, E_WEIGHT=1, N_WEIGHT=1, B_WEIGHT=1, M_WEIGHT=1)
-    _write_zeros(
-        asm,
-        DPU_RDMA.RDMA_NRDMA_CFG,
-        DPU_RDMA.RDMA_BN_BASE_ADDR,
-        DPU_RDMA.RDMA_SRC_DMA_CFG,
-        DPU_RDMA.RDMA_PAD_CFG,
-    )
-
-
-def _check_addresses(op: Operation, inputs: Sequence[int], constants: int, output: int) -> None:
-    if len(inputs) != len(op.inputs):
-        raise ProgramError(
-            message=f"{len(inputs)} input addresses for an operation on {len(op.inputs)} tensors"
-        )
-    sizes = [tensor.size for tensor in op.inputs]
-    places = [*zip(inputs, sizes, strict=True), (constants, len(op.constants))]
-    for address, size in [*places, (output, op.output.size)]:
-        if address % ATOM or not 0 <= address <= (1 << 32) - size:
-            raise ProgramError(
-                message=f"{size} bytes cannot be at {address:#x}: DMA addresses are 16-byte "
-                "aligned and below 4 GiB"
-            )
 
 
 # ---- Making operations --------------------------------------------------------------------------
@@ -612,29 +414,29 @@ def _make(
             message=f"bias {given.dtype}{given.shape}: {out_channels} integers are needed"
         )
     group = DEPTHWISE_GROUP if depthwise else CONV_GROUP
-    written = _align(out_channels, group)
+    written = align(out_channels, group)
     operand = np.zeros(written, np.int64)
     operand[:out_channels] = given.astype(np.int64) - sums * inputs.stored_zero_point
     if operand.min() < -(1 << 31) or operand.max() >= 1 << 31:
         raise ProgramError(message="a bias exceeds 32 bits with the zero point's share")
     packed = (_pack_depthwise if depthwise else _pack_direct)(stored, zero)
-    bias_offset = _align(len(packed), 64)
+    bias_offset = align(len(packed), 64)
     constants = np.zeros(bias_offset + 4 * written, np.uint8)
     constants[: len(packed)] = packed.view(np.uint8)
     constants[bias_offset:] = operand.astype(np.int32).view(np.uint8)
     constants.setflags(write=False)
 
     factor = conv_factor(inputs, weights_quantization, outputs)
-    read = _align(in_channels, DEPTHWISE_GROUP if depthwise else ATOM)
+    read = align(in_channels, DEPTHWISE_GROUP if depthwise else ATOM)
     image = Tensor(height, width, in_channels, inputs, read // ATOM)
     output = Tensor(*size, out_channels, outputs, written // ATOM)
     tensors: tuple[Tensor, ...] = (image,)
-    finish = _Finish.make(factor, outputs, activation)
+    finish = Finish.make(factor, outputs, activation)
     if addend is not None:
         product = np.float32(inputs.scale) * np.float32(weights_quantization.scale)
         scale = fixed_point(float(np.float32(addend.scale) / product))
         tensors = (image, Tensor(*size, out_channels, addend, written // ATOM))
-        finish = _Finish.make(factor, outputs, activation, scale, addend.stored_zero_point)
+        finish = Finish.make(factor, outputs, activation, scale, addend.stored_zero_point)
     op = Convolution(
         tensors,
         output,
@@ -654,7 +456,7 @@ def _make(
 
 
 def _pack_direct(stored: npt.NDArray[np.int8], zero: int) -> npt.NDArray[np.int8]:
-    full = np.zeros((_align(len(stored), CONV_GROUP), *stored.shape[1:]), np.int8)
+    full = np.zeros((align(len(stored), CONV_GROUP), *stored.shape[1:]), np.int8)
     full[: len(stored)] = stored
     return _fast.pack_weights(full, zero)
 
@@ -662,7 +464,7 @@ def _pack_direct(stored: npt.NDArray[np.int8], zero: int) -> npt.NDArray[np.int8
 def _pack_depthwise(stored: npt.NDArray[np.int8], zero: int) -> npt.NDArray[np.int8]:
     """Groups of 64 channels; in each the taps, in each tap the channels."""
     taps = stored.reshape(-1, stored.shape[3])
-    full = np.full((len(taps), _align(taps.shape[1], DEPTHWISE_GROUP)), zero, np.int8)
+    full = np.full((len(taps), align(taps.shape[1], DEPTHWISE_GROUP)), zero, np.int8)
     full[:, : taps.shape[1]] = taps
     groups = full.reshape(len(taps), -1, DEPTHWISE_GROUP)
     return np.ascontiguousarray(groups.transpose(1, 0, 2)).reshape(-1)
@@ -742,40 +544,15 @@ def add(
     scales = [np.float32(quantization.scale) for quantization in (first, second)]
     largest = max(scales)
     factors = [fixed_point(float(scale / largest) * 2**14) for scale in scales]
-    finish = _Finish.make(
+    finish = Finish.make(
         fixed_point(float(largest / np.float32(outputs.scale)) / 2**14),
         outputs,
         activation,
         factors[1],
         second.stored_zero_point,
     )
-    surfaces = _align(channels, CONV_GROUP) // ATOM
+    surfaces = align(channels, CONV_GROUP) // ATOM
     tensors = [Tensor(height, width, channels, q, surfaces) for q in (first, second, outputs)]
     op = Addition((tensors[0], tensors[1]), tensors[2], factors[0], finish)
     op.program([0, 0], 0, 0)
     return op
-
-
-def execute(device: Rk3588Device, op: Operation, *inputs: Array, timeout: float = 6.0) -> Array:
-    """The result (height, width, channels) of ``op`` on ``inputs``, computed by one core.
-
-    ``timeout`` in seconds. ProgramError for inputs of another shape or dtype, WaitTimeout, and
-    what the device raises.
-    """
-    if len(inputs) != len(op.inputs):
-        raise ProgramError(message=f"{len(inputs)} inputs for an operation on {len(op.inputs)}")
-    images = [tensor.pack(values) for tensor, values in zip(op.inputs, inputs, strict=True)]
-    images.append(op.constants.view(np.int8))
-    with contextlib.ExitStack() as stack:
-        buffers = []
-        for image in images:
-            # A buffer of nothing cannot be had; an operation without constants reads none.
-            buffer = stack.enter_context(device.alloc(max(image.nbytes, ATOM)))
-            with buffer.access("w") as memory:
-                memory[: image.nbytes] = image.reshape(-1).view(np.uint8)
-            buffers.append(buffer)
-        output = stack.enter_context(device.alloc(op.output.size))
-        *places, constants = (buffer.dma_address for buffer in buffers)
-        program = op.program(places, constants, output.dma_address)
-        run(device, [program], buffers, [output], timeout=timeout)
-        return op.output.unpack(output.array()[: op.output.size]).copy()

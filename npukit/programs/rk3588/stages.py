@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: MIT
+"""What the DPU does with values on their way to memory, in registers that many operations share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .program import Assembler
+from .quantize import FixedPoint, Quantization, highest_sum
+from .registers import DPU, DPU_RDMA, Register
+from .tensor import ATOM, Tensor
+
+_EW_ADD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """What the DPU does with sums: add an operand, clamp, convert."""
+
+    factor: FixedPoint
+    zero_point: int
+    relu: bool
+    highest: int | None
+    """Where sums are clamped, if they are."""
+    operand: FixedPoint | None = None
+    operand_zero: int = 0
+
+    @classmethod
+    def make(
+        cls,
+        factor: FixedPoint,
+        outputs: Quantization,
+        activation: str,
+        operand: FixedPoint | None = None,
+        operand_zero: int = 0,
+    ) -> Finish:
+        zero = outputs.stored_zero_point
+        low, high = outputs.limits(activation)
+        highest = highest_sum(factor, zero, high) if high < 127 else None
+        relu = low > -128 or highest is not None
+        return cls(factor, zero, relu, highest, operand, operand_zero)
+
+    def fields(self, stage: str) -> dict[str, int]:
+        """The clamp's fields in the configuration register of ``stage`` (BS or EW)."""
+        return {
+            f"{stage}_RELU_BYPASS": not self.relu,
+            f"{stage}_RELUX_EN": self.highest is not None,
+        }
+
+
+def write_zeros(asm: Assembler, *registers: Register) -> None:
+    """Registers keep what an earlier program left in them."""
+    for register in registers:
+        asm.write(register)
+
+
+def write_output(
+    asm: Assembler, tensor: Tensor, rows: int, address: int, atoms: int, negative_shift: int = 0
+) -> None:
+    """Where the DPU writes ``rows`` rows; ``atoms`` of a pixel come in a row."""
+    channels, width = tensor.surfaces * ATOM, tensor.width
+    asm.write(DPU.DATA_FORMAT, BS_MUL_SHIFT_VALUE_NEG=negative_shift)
+    asm.write(DPU.DST_BASE_ADDR, DST_BASE_ADDR=address)
+    asm.write(DPU.DST_SURF_STRIDE, DST_SURF_STRIDE=tensor.area)
+    asm.write(DPU.DATA_CUBE_WIDTH, WIDTH=width - 1)
+    asm.write(DPU.DATA_CUBE_HEIGHT, HEIGHT=rows - 1)
+    asm.write(DPU.DATA_CUBE_CHANNEL, ORIG_CHANNEL=tensor.channels - 1, CHANNEL=channels - 1)
+    asm.write(DPU.BS_OW_CFG, SIZE_E_2=atoms - 1, SIZE_E_1=atoms - 1, SIZE_E_0=atoms - 1)
+    asm.write(DPU.WDMA_SIZE_0, CHANNEL_WDMA=channels - 1)
+    asm.write(DPU.WDMA_SIZE_1, HEIGHT_WDMA=rows - 1, WIDTH_WDMA=width - 1)
+    asm.write(DPU.SURFACE_ADD, SURF_ADD=tensor.area * atoms)
+    write_zeros(asm, DPU.OFFSET_PEND, DPU.DATA_CUBE_NOTCH_ADDR, DPU.UNDOC_40C4)
+
+
+def write_finish(asm: Assembler, finish: Finish) -> None:
+    """BN bypassed, EW, output conversion, and a lookup table that is not used."""
+    asm.write(DPU.BN_CFG, BN_RELU_BYPASS=1, BN_MUL_BYPASS=1, BN_ALU_BYPASS=1, BN_BYPASS=1)
+    write_zeros(asm, DPU.BN_ALU_CFG, DPU.BN_MUL_CFG, DPU.BN_RELUX_CMP_VALUE)
+    operand = finish.operand
+    if operand is None:
+        asm.write(
+            DPU.EW_CFG,
+            EW_RELU_BYPASS=1,
+            EW_OP_CVT_BYPASS=1,
+            EW_LUT_BYPASS=1,
+            EW_OP_BYPASS=1,
+            EW_BYPASS=1,
+        )
+        asm.write(DPU.EW_CVT_OFFSET_VALUE)
+        asm.write(DPU.EW_CVT_SCALE_VALUE, EW_OP_CVT_SCALE=1)
+        asm.write(DPU.EW_RELUX_CMP_VALUE)
+    else:
+        asm.write(
+            DPU.EW_CFG,
+            EW_CVT_TYPE=1,
+            EW_DATA_MODE=1,
+            EDATA_SIZE=1,
+            EW_ALU_ALGO=_EW_ADD,
+            EW_LUT_BYPASS=1,
+            EW_OP_SRC=1,
+            **finish.fields("EW"),
+        )
+        asm.write(DPU.EW_CVT_OFFSET_VALUE, EW_OP_CVT_OFFSET=-finish.operand_zero)
+        asm.write(
+            DPU.EW_CVT_SCALE_VALUE, EW_OP_CVT_SHIFT=operand.shift, EW_OP_CVT_SCALE=operand.scale
+        )
+        asm.write(DPU.EW_RELUX_CMP_VALUE, EW_RELUX_CMP_DAT=finish.highest or 0)
+    asm.write(DPU.OUT_CVT_OFFSET, OUT_CVT_OFFSET=finish.zero_point)
+    asm.write(DPU.OUT_CVT_SCALE, OUT_CVT_SCALE=finish.factor.scale)
+    asm.write(DPU.OUT_CVT_SHIFT, OUT_CVT_SHIFT=finish.factor.shift)
+    write_zeros(
+        asm,
+        *(getattr(DPU, f"EW_OP_VALUE_{index}") for index in range(8)),
+        *(register for register in DPU.registers() if register.name.startswith("LUT_")),
+    )
+
+
+def write_operand(
+    asm: Assembler, tensor: Tensor, rows: int, address: int | None, surface: int, notch: int
+) -> None:
+    """ERDMA reads a tensor of the output's shape at ``address``, or nothing."""
+    asm.write(DPU_RDMA.RDMA_DATA_CUBE_WIDTH, WIDTH=tensor.width - 1)
+    asm.write(DPU_RDMA.RDMA_DATA_CUBE_HEIGHT, HEIGHT=rows - 1)
+    asm.write(DPU_RDMA.RDMA_DATA_CUBE_CHANNEL, CHANNEL=tensor.surfaces * ATOM - 1)
+    if address is None:
+        asm.write(DPU_RDMA.RDMA_ERDMA_CFG, ERDMA_DISABLE=1)
+        address = surface = notch = 0
+    else:
+        asm.write(DPU_RDMA.RDMA_ERDMA_CFG, ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=1)
+    asm.write(DPU_RDMA.RDMA_EW_BASE_ADDR, EW_BASE_ADDR=address)
+    asm.write(DPU_RDMA.RDMA_EW_SURF_STRIDE, EW_SURF_STRIDE=surface)
+    asm.write(DPU_RDMA.RDMA_EW_SURF_NOTCH, EW_SURF_NOTCH=notch)
+    asm.write(DPU_RDMA.RDMA_WEIGHT, E_WEIGHT=1, N_WEIGHT=1, B_WEIGHT=1, M_WEIGHT=1)
+    write_zeros(
+        asm,
+        DPU_RDMA.RDMA_NRDMA_CFG,
+        DPU_RDMA.RDMA_BN_BASE_ADDR,
+        DPU_RDMA.RDMA_SRC_DMA_CFG,
+        DPU_RDMA.RDMA_PAD_CFG,
+    )
