@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""int8 convolutions as TFLite means them, and sums of two tensors.
+"""Convolutions as TFLite means them or in float16, and sums of two tensors.
 
 An operation is made from shapes and quantizations, without a device:
 
@@ -7,7 +7,7 @@ An operation is made from shapes and quantizations, without a device:
     program = op.program([input_dma], constants_dma, output_dma)
 
 ``op.inputs`` and ``op.output`` say how the tensors lie in memory, ``op.constants`` is the image of
-weights and bias. ``execute(device, op, x)`` does all of it on an open device.
+weights and bias. ``execute(device, op, x)`` does all of it on an open device, on all of its cores.
 
 With x', w', z' the stored int8 (see quantize) a convolution computes, in int32,
 
@@ -16,7 +16,9 @@ With x', w', z' the stored int8 (see quantize) a convolution computes, in int32,
     y'   = clip(round_even((acc + bias' [+ addend]) * scale >> shift) + y_zero')
 
 w' - w_zero' may need 9 bits, so the NPU multiplies by w' and adds -w_zero' times the sum of the
-window (OW_OP). The registers are those of Mesa's rocket driver, except where docs/rk3588.md says.
+window (OW_OP). The registers are those of Mesa's rocket driver, except where docs/rk3588.md says;
+in float16 those that the vendor's runtime was seen to write. How an operation is cut into tasks is
+in tiling.
 """
 
 from __future__ import annotations
@@ -31,13 +33,23 @@ import numpy.typing as npt
 from npukit import _fast
 from npukit.ioctl import ProgramError
 
-from .matmul import BANK_BYTES, CBUF_BANKS, MAX_HEIGHT
+from .matmul import MAX_GRAINS
 from .operation import Operation, check_addresses, execute
 from .program import Assembler, Program
-from .quantize import FixedPoint, Quantization, conv_factor, fixed_point
+from .quantize import (
+    MAX_SHIFT,
+    SCALE_BITS,
+    FixedPoint,
+    PerChannel,
+    Quantization,
+    channel_factors,
+    conv_factor,
+    fixed_point,
+)
 from .registers import CNA, CORE, DPU, DPU_RDMA
 from .stages import Finish, write_finish, write_operand, write_output, write_zeros
-from .tensor import ATOM, CONV_GROUP, DEPTHWISE_GROUP, Tensor, align
+from .tensor import ATOM, CONV_GROUP, Tensor, align
+from .tiling import Axis, Region, Shape, Tile
 
 __all__ = [
     "Addition",
@@ -48,232 +60,245 @@ __all__ = [
     "conv2d",
     "depthwise_conv2d",
     "execute",
+    "fully_connected",
 ]
 
 Array = npt.NDArray[Any]
 
-_ENTRY_BYTES = 128
 _GRAINS = 51
 """Mesa's FEATURE_GRAINS is this and the stride."""
+_GRAIN_BYTES = 65536
 _DEPTHWISE = 3
 _ADD = 2
 _COMBINED = 5
-
-
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    """Output rows of one task, and the input rows that they need."""
-
-    out_row: int
-    out_rows: int
-    in_row: int
-    in_rows: int
-    pad_top: int
+_FP16 = 2
+_BRDMA_ADD = 1
+_BRDMA_ALL = 7
+_GROUP = np.dtype([("add", np.int32, 8), ("window", np.int16, 8), ("factor", np.int16, 8)])
+"""BRDMA's operands of 8 channels (measured, rocket-userspace)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Convolution:
-    """What ``conv2d`` and ``depthwise_conv2d`` make. ``inputs``: the image, then any addend."""
+    """What ``conv2d``, ``depthwise_conv2d`` and ``fully_connected`` make.
+
+    ``inputs``: the image, then any addend.
+    """
 
     inputs: tuple[Tensor, ...]
     output: Tensor
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    pads: tuple[int, int]
-    """Rows above and columns to the left."""
-    depthwise: bool
+    shape: Shape
     weight_zero: int
     """Stored."""
-    kernels: int
-    """Whose weights there are: whole groups of 32; 1 when depthwise."""
     constants: npt.NDArray[np.uint8]
-    """The weights as the NPU fetches them and, at ``bias_offset``, an int32 for each channel."""
-    bias_offset: int
+    """The weights as the NPU fetches them and, at ``bias_offset``, the operands of channels."""
+    bias_offset: int | None
+    """An int32 for each channel, or in groups of 8 with factors; a float32 in fp16. None: none."""
+    factor_shift: int | None
+    """Of BS, where sums are multiplied with a factor for each channel; else None."""
+    slopes: bool
+    """These factors are for negative sums alone."""
     finish: Finish
+    scale_error: float
+    """How far, in steps of the output, a result may be off before its last rounding because the
+    factors from sums to results have a limited number of bits; in fp16, 0."""
 
-    @property
-    def _in_channels(self) -> int:
-        return self.inputs[0].surfaces * ATOM
-
-    @property
-    def _out_channels(self) -> int:
-        return self.output.surfaces * ATOM
-
-    @property
-    def kernel_bytes(self) -> int:
-        return self.kernel[0] * self.kernel[1] * self._in_channels
-
-    @property
-    def entries(self) -> int:
-        """CNA.DATA_ENTRIES: units of 64 bytes (4 atoms of a pixel) that a row fills in the CBUF.
-
-        Three atoms that are left take a whole unit, as in NVDLA (calc_entries_per_slice); the
-        vendor's value for 40 columns of 40 channels agrees.
-        """
-        width = self.inputs[0].width
-        units, left = divmod(self._in_channels // ATOM, 4)
-        return units * width + (width if left == 3 else -(-left * width // 4))
-
-    def banks(self) -> tuple[int, int, int]:
-        """CBUF banks of features and of weights, and the input rows that a task may have.
-
-        Weights are kept whole where they fit (one bank more than they need, as Mesa); else they
-        are streamed through 5 banks. ProgramError when no split holds a window and a kernel.
-        """
-        image = self.inputs[0]
-        row_bytes = align(64 * self.entries, _ENTRY_BYTES)
-        full = -(-self.kernels * self.kernel_bytes // BANK_BYTES) + 1
-        choices = [CBUF_BANKS - full] if full + 1 < CBUF_BANKS else []
-        for data in [*choices, 7, CBUF_BANKS - 1]:
-            rows = min(data * BANK_BYTES // row_bytes, MAX_HEIGHT)
-            weights = CBUF_BANKS - data
-            if rows < min(self.kernel[0], image.height) or self.kernel_bytes > weights * BANK_BYTES:
-                continue
-            if image.height <= rows:
-                data = -(-image.height * row_bytes // BANK_BYTES)
-            return data, CBUF_BANKS - data, rows
-        raise ProgramError(
-            message=f"a window of {self.kernel[0]} rows of {row_bytes} bytes and a kernel of "
-            f"{self.kernel_bytes} bytes do not fit the {CBUF_BANKS} CBUF banks together"
-        )
-
-    def tiles(self) -> list[_Tile]:
-        """The tasks, from top to bottom."""
-        image, rows = self.inputs[0], self.banks()[2]
-        if image.height <= rows:
-            return [_Tile(0, self.output.height, 0, image.height, self.pads[0])]
-        found = []
-        done = 0
-        while done < self.output.height:
-            start = done * self.stride[0] - self.pads[0]
-            pad, first = max(-start, 0), max(start, 0)
-            count = (rows + pad - self.kernel[0]) // self.stride[0] + 1
-            count = min(count, self.output.height - done)
-            end = start + (count - 1) * self.stride[0] + self.kernel[0]
-            found.append(_Tile(done, count, first, min(end, image.height) - first, pad))
-            done += count
-        return found
+    def tiles(self) -> list[Tile]:
+        """The tasks of ``program``."""
+        return self.shape.tiles(self.shape.whole)
 
     def program(self, inputs: Sequence[int], constants: int, output: int) -> Program:
         """The tasks, a chain, for buffers at these DMA addresses (16-byte aligned, 32 bits).
 
         ProgramError: an address that is neither, or a shape that some register cannot hold.
         """
-        check_addresses(self, inputs, constants, output)
-        banks = self.banks()
-        fits = self.kernels * self.kernel_bytes <= banks[1] * BANK_BYTES
-        return Program.join(
-            [
-                self._task(tile, banks[:2], bool(index) and fits, inputs, constants, output)
-                for index, tile in enumerate(self.tiles())
-            ]
-        )
+        return self.programs(inputs, constants, output, 1)[0]
 
-    def _task(
-        self,
-        tile: _Tile,
-        banks: tuple[int, int],
-        reuse: bool,
-        inputs: Sequence[int],
-        constants: int,
-        output: int,
-    ) -> Program:
+    def programs(
+        self, inputs: Sequence[int], constants: int, output: int, cores: int
+    ) -> list[Program]:
+        """At most ``cores`` chains that together do what ``program`` does, in any order."""
+        check_addresses(self, inputs, constants, output)
+        return [
+            Program.join(
+                [self._task(tile, inputs, constants, output) for tile in self.shape.tiles(part)]
+            )
+            for part in self.shape.parts(cores)
+        ]
+
+    @property
+    def _half(self) -> bool:
+        return self.output.quantization is None
+
+    def _task(self, tile: Tile, inputs: Sequence[int], constants: int, output: int) -> Program:
+        """One task. Without operands from memory DPU_RDMA is left alone, as by the vendor."""
+        region = tile.region
+        rows, columns, channels = len(region.rows), len(region.columns), region.channels
+        depthwise, half, finish = self.shape.depthwise, self._half, self.finish
+        precision = _FP16 if half else 0
+        mode = _DEPTHWISE if depthwise else 0
+        fused = finish.operand is not None
+        rdma = fused or self.bias_offset is not None
+
         asm = Assembler()
         asm.write(DPU.S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
-        asm.write(DPU_RDMA.RDMA_S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
-        self._write_cna(asm, tile, banks, reuse, inputs[0], constants)
-        asm.write(CORE.MISC_CFG, DW_EN=self.depthwise, QD_EN=1)
-        asm.write(
-            CORE.DATAOUT_SIZE_0,
-            DATAOUT_HEIGHT=tile.out_rows - 1,
-            DATAOUT_WIDTH=self.output.width - 1,
-        )
-        asm.write(CORE.DATAOUT_SIZE_1, DATAOUT_CHANNEL=self._out_channels - 1)
+        self._write_cna(asm, tile, inputs[0], constants)
+        asm.write(CORE.MISC_CFG, PROC_PRECISION=precision, DW_EN=depthwise, QD_EN=not half)
+        asm.write(CORE.DATAOUT_SIZE_0, DATAOUT_HEIGHT=rows - 1, DATAOUT_WIDTH=columns - 1)
+        asm.write(CORE.DATAOUT_SIZE_1, DATAOUT_CHANNEL=len(channels) - 1)
         write_zeros(asm, CORE.CLIP_TRUNCATE, CORE.UNDOC_3030)
 
-        offset = tile.out_row * self.output.width * ATOM
-        mode = _DEPTHWISE if self.depthwise else 0
-        fused = self.finish.operand is not None
-        clamp = {"BS_RELU_BYPASS": 1} if fused else self.finish.fields("BS")
-        group = DEPTHWISE_GROUP if self.depthwise else CONV_GROUP
+        surface, atoms = channels.start // self.output.lanes, self.shape.group // self.output.lanes
+        place = surface * self.output.area + region.rows.start * self.output.width
+        offset = (place + region.columns.start) * ATOM
         asm.write(DPU.FEATURE_MODE_CFG, BURST_LEN=15, OUTPUT_MODE=2, CONV_MODE=mode)
-        write_output(asm, self.output, tile.out_rows, output + offset, group // ATOM)
-        asm.write(DPU.BS_CFG, BS_ALU_ALGO=_ADD, BS_ALU_SRC=1, BS_MUL_BYPASS=1, **clamp)
-        write_zeros(asm, DPU.BS_ALU_CFG, DPU.BS_MUL_CFG)
-        limit = None if fused else self.finish.highest
-        asm.write(DPU.BS_RELUX_CMP_VALUE, BS_RELUX_CMP_DAT=limit or 0)
-        asm.write(DPU.BS_OW_OP, OW_OP=-self.weight_zero)
-        write_finish(asm, self.finish)
-
-        asm.write(DPU_RDMA.RDMA_BRDMA_CFG, BRDMA_DATA_USE=1)
-        asm.write(DPU_RDMA.RDMA_BS_BASE_ADDR, BS_BASE_ADDR=constants + self.bias_offset)
-        asm.write(
-            DPU_RDMA.RDMA_FEATURE_MODE_CFG,
-            BURST_LEN=15,
-            COMB_USE=_COMBINED if fused else 0,
-            MRDMA_DISABLE=not fused,
-            CONV_MODE=mode,
-        )
-        area = self.output.area
-        notch = 2 * area - tile.out_rows * self.output.width
-        addend = inputs[1] + offset if fused else 0
-        # Mesa's way: MRDMA reads the even surfaces of the addend and ERDMA the odd ones.
-        asm.write(DPU_RDMA.RDMA_SRC_BASE_ADDR, SRC_BASE_ADDR=addend)
-        asm.write(DPU_RDMA.RDMA_SURF_NOTCH, SURF_NOTCH_ADDR=notch if fused else 0)
-        write_operand(
+        write_output(
             asm,
             self.output,
-            tile.out_rows,
-            address=addend + area * ATOM if fused else None,
-            surface=area,
-            notch=notch,
+            rows,
+            output + offset,
+            atoms,
+            self.factor_shift or 0,
+            columns=columns,
+            channels=channels,
+            slope_shift=finish.slope.shift if finish.slope else 0,
         )
-        return asm.finish("CNA", "CORE", "DPU", "DPU_RDMA", unproven=self._unproven())
+        self._write_bs(asm)
+        write_finish(asm, finish)
+        if rdma:
+            self._write_rdma(asm, tile, inputs, constants, offset)
+        blocks = ("CNA", "CORE", "DPU", *(("DPU_RDMA",) if rdma else ()))
+        return asm.finish(*blocks, unproven=self._unproven(tile))
 
-    def _write_cna(
-        self,
-        asm: Assembler,
-        tile: _Tile,
-        banks: tuple[int, int],
-        reuse: bool,
-        features: int,
-        weights: int,
+    def _write_bs(self, asm: Assembler) -> None:
+        """Biases, factors of channels, and the clamp unless an addend comes before it."""
+        finish, biased = self.finish, self.bias_offset is not None
+        fused, scaled = finish.operand is not None, self.factor_shift is not None
+        clamp = {"BS_RELU_BYPASS": 1} if fused else finish.fields("BS")
+        asm.write(
+            DPU.BS_CFG,
+            BS_ALU_ALGO=_ADD if biased else 0,
+            BS_ALU_SRC=biased,
+            BS_MUL_PRELU=self.slopes,
+            BS_MUL_BYPASS=not scaled,
+            BS_ALU_BYPASS=not biased,
+            BS_BYPASS=not biased and (fused or not finish.relu),
+            **clamp,
+        )
+        asm.write(DPU.BS_ALU_CFG)
+        asm.write(DPU.BS_MUL_CFG, BS_MUL_SHIFT_VALUE=self.factor_shift or 0, BS_MUL_SRC=scaled)
+        limit = None if fused else finish.highest
+        asm.write(DPU.BS_RELUX_CMP_VALUE, BS_RELUX_CMP_DAT=limit or 0)
+        asm.write(DPU.BS_OW_OP, OW_OP=-self.weight_zero)
+
+    def _write_rdma(
+        self, asm: Assembler, tile: Tile, inputs: Sequence[int], constants: int, offset: int
     ) -> None:
-        image, (kernel_height, kernel_width) = self.inputs[0], self.kernel
-        width, channels = image.width, self._in_channels
-        asm.write(CNA.CONV_CON1, CONV_MODE=_DEPTHWISE if self.depthwise else 0)
-        asm.write(CNA.CONV_CON2, FEATURE_GRAINS=_GRAINS + self.stride[0])
-        asm.write(CNA.CONV_CON3, CONV_Y_STRIDE=self.stride[0], CONV_X_STRIDE=self.stride[1])
-        asm.write(CNA.DATA_SIZE0, DATAIN_WIDTH=width, DATAIN_HEIGHT=tile.in_rows)
-        asm.write(CNA.DATA_SIZE1, DATAIN_CHANNEL_REAL=image.channels - 1, DATAIN_CHANNEL=channels)
-        asm.write(CNA.DATA_SIZE2, DATAOUT_WIDTH=self.output.width)
-        asm.write(CNA.DATA_SIZE3, DATAOUT_ATOMICS=self.output.width * tile.out_rows)
-        asm.write(CNA.WEIGHT_SIZE0, WEIGHT_BYTES=self.kernels * self.kernel_bytes)
-        asm.write(CNA.WEIGHT_SIZE1, WEIGHT_BYTES_PER_KERNEL=self.kernel_bytes)
+        """Operands of channels, and of elements where there is an addend.
+
+        Of int8, MRDMA reads the even surfaces of the addend and ERDMA the odd ones, as Mesa has it.
+        """
+        region, output = tile.region, self.output
+        precision = _FP16 if self._half else 0
+        fused = self.finish.operand is not None
+        combined = fused and not self._half
+        asm.write(DPU_RDMA.RDMA_S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+        operands = use = 0
+        if self.bias_offset is not None:
+            use = _BRDMA_ADD if self.factor_shift is None else _BRDMA_ALL
+            size = 4 if use == _BRDMA_ADD else _GROUP.itemsize // 8
+            operands = constants + self.bias_offset + size * region.channels.start
+        asm.write(DPU_RDMA.RDMA_BRDMA_CFG, BRDMA_DATA_USE=use)
+        asm.write(DPU_RDMA.RDMA_BS_BASE_ADDR, BS_BASE_ADDR=operands)
+        asm.write(
+            DPU_RDMA.RDMA_FEATURE_MODE_CFG,
+            IN_PRECISION=precision,
+            BURST_LEN=15,
+            COMB_USE=_COMBINED if combined else 0,
+            PROC_PRECISION=precision,
+            MRDMA_DISABLE=not combined,
+            CONV_MODE=_DEPTHWISE if self.shape.depthwise else 0,
+        )
+        addend = inputs[1] + offset if fused else 0
+        pixels = len(region.rows) * len(region.columns)
+        notch = (2 if combined else 1) * output.area - pixels
+        asm.write(DPU_RDMA.RDMA_SRC_BASE_ADDR, SRC_BASE_ADDR=addend if combined else 0)
+        asm.write(DPU_RDMA.RDMA_SURF_NOTCH, SURF_NOTCH_ADDR=notch if combined else 0)
+        write_operand(
+            asm,
+            output,
+            len(region.rows),
+            address=addend + (output.area * ATOM if combined else 0) if fused else None,
+            surface=output.area,
+            notch=notch,
+            columns=len(region.columns),
+            channels=region.channels,
+        )
+
+    def _write_cna(self, asm: Assembler, tile: Tile, features: int, weights: int) -> None:
+        image, shape, region = self.inputs[0], self.shape, tile.region
+        rows, pad_top = shape.rows.seen(region.rows)
+        columns, pad_left = shape.columns.seen(region.columns)
+        width, height, channels = len(columns), len(rows), shape.input_channels(region)
+        precision = _FP16 if self._half else 0
+        first = region.channels.start if shape.depthwise else 0
+        kernels = 1 if shape.depthwise else len(region.channels)
+        place = first // image.lanes * image.area + rows.start * image.width + columns.start
+        asm.write(
+            CNA.CONV_CON1,
+            PROC_PRECISION=precision,
+            IN_PRECISION=precision,
+            CONV_MODE=_DEPTHWISE if shape.depthwise else 0,
+        )
+        grains = self._grains(height, tile) if self._half else _GRAINS + shape.rows.stride
+        asm.write(CNA.CONV_CON2, FEATURE_GRAINS=grains)
+        asm.write(
+            CNA.CONV_CON3,
+            ATROUS_Y_DILATION=shape.rows.dilation - 1,
+            ATROUS_X_DILATION=shape.columns.dilation - 1,
+            CONV_Y_STRIDE=shape.rows.stride,
+            CONV_X_STRIDE=shape.columns.stride,
+        )
+        asm.write(CNA.DATA_SIZE0, DATAIN_WIDTH=width, DATAIN_HEIGHT=height)
+        real = min(first + channels, image.channels) - first
+        asm.write(CNA.DATA_SIZE1, DATAIN_CHANNEL_REAL=real - 1, DATAIN_CHANNEL=channels)
+        asm.write(CNA.DATA_SIZE2, DATAOUT_WIDTH=len(region.columns))
+        asm.write(CNA.DATA_SIZE3, DATAOUT_ATOMICS=len(region.columns) * len(region.rows))
+        asm.write(CNA.WEIGHT_SIZE0, WEIGHT_BYTES=shape.weight_bytes(region))
+        asm.write(CNA.WEIGHT_SIZE1, WEIGHT_BYTES_PER_KERNEL=shape.kernel_bytes(region))
         asm.write(
             CNA.WEIGHT_SIZE2,
-            WEIGHT_WIDTH=kernel_width,
-            WEIGHT_HEIGHT=kernel_height,
-            WEIGHT_KERNELS=self.kernels,
+            WEIGHT_WIDTH=shape.columns.kernel,
+            WEIGHT_HEIGHT=shape.rows.kernel,
+            WEIGHT_KERNELS=kernels,
         )
-        asm.write(CNA.CBUF_CON0, WEIGHT_REUSE=reuse, WEIGHT_BANK=banks[1], DATA_BANK=banks[0])
-        asm.write(CNA.CBUF_CON1, DATA_ENTRIES=self.entries)
+        asm.write(
+            CNA.CBUF_CON0,
+            WEIGHT_REUSE=tile.reuse,
+            WEIGHT_BANK=tile.weight_banks,
+            DATA_BANK=tile.data_banks,
+        )
+        asm.write(CNA.CBUF_CON1, DATA_ENTRIES=shape.entries(region))
         asm.write(CNA.CVT_CON0, DATA_SIGN=1, CVT_TYPE=1, CVT_BYPASS=1)
         asm.write(CNA.CVT_CON1, CVT_SCALE0=1)
         asm.write(CNA.CVT_CON2, CVT_SCALE1=1)
         asm.write(CNA.CVT_CON3, CVT_SCALE2=1)
         asm.write(CNA.CVT_CON4, CVT_SCALE3=1)
-        asm.write(CNA.PAD_CON0, PAD_LEFT=self.pads[1], PAD_TOP=tile.pad_top)
-        asm.write(CNA.FEATURE_DATA_ADDR, FEATURE_BASE_ADDR=features + tile.in_row * width * ATOM)
+        asm.write(CNA.PAD_CON0, PAD_LEFT=pad_left, PAD_TOP=pad_top)
+        asm.write(CNA.FEATURE_DATA_ADDR, FEATURE_BASE_ADDR=features + place * ATOM)
         asm.write(CNA.DMA_CON0, WEIGHT_BURST_LEN=15, DATA_BURST_LEN=15)
-        asm.write(CNA.DMA_CON1, LINE_STRIDE=4 * width)
-        asm.write(CNA.DMA_CON2, SURF_STRIDE=width * (image.height - 4))
-        asm.write(CNA.FC_DATA_SIZE0, DMA_WIDTH=width, DMA_HEIGHT=tile.in_rows)
+        asm.write(CNA.DMA_CON1, LINE_STRIDE=4 * image.width)
+        asm.write(CNA.DMA_CON2, SURF_STRIDE=image.area - 4 * width)
+        asm.write(CNA.FC_DATA_SIZE0, DMA_WIDTH=width, DMA_HEIGHT=height)
         asm.write(CNA.FC_DATA_SIZE1, DMA_CHANNEL=channels)
-        asm.write(CNA.DCOMP_ADDR0, DECOMPRESS_ADDR0=weights)
-        zero = image.zero
+        skipped = 0
+        if region.channels.start:
+            before = range(region.channels.start)
+            skipped = shape.weight_bytes(Region(region.rows, region.columns, before))
+        asm.write(CNA.DCOMP_ADDR0, DECOMPRESS_ADDR0=weights + skipped)
         # The byte twice: some channels of a depthwise convolution take the second one (measured).
-        asm.write(CNA.PAD_CON1, PAD_VALUE=zero * 256 + (zero & 0xFF))
+        pad = image.zero * 256 + (image.zero & 0xFF)
+        asm.write(CNA.PAD_CON1, PAD_VALUE=pad)
         write_zeros(
             asm,
             CNA.FC_CON0,
@@ -285,18 +310,40 @@ class Convolution:
             CNA.CVT_CON5,
         )
 
-    def _unproven(self) -> Iterator[str]:
-        image = self.inputs[0]
-        if image.height != image.width or self.kernel[0] != self.kernel[1]:
+    def _grains(self, height: int, tile: Tile) -> int:
+        """FEATURE_GRAINS in fp16: rows in 64 KiB and one more, enough for a window and a step.
+
+        That is what the vendor's runtime was seen to write, but for one stream of seven.
+        """
+        window, stride = self.shape.rows.window, self.shape.rows.stride
+        held = _GRAIN_BYTES // self.shape.row_bytes(tile.region) + 1
+        return min(max(min(height + window, held), stride + window + 1), MAX_GRAINS)
+
+    def _unproven(self, tile: Tile) -> Iterator[str]:
+        image, shape, half = self.inputs[0], self.shape, self._half
+        rows, columns = shape.rows, shape.columns
+        if not half and (image.height != image.width or rows.kernel != columns.kernel):
             yield "an int8 image or kernel is not square"
-        if self._in_channels // ATOM % 4 == 3:
+        if shape.channels // image.lanes % 4 == 3:
             yield "three atoms are left over in DATA_ENTRIES"
-        if min(tile.in_rows for tile in self.tiles()) < 4:
+        if len(rows.seen(tile.region.rows)[0]) < 4:
             yield "a task has fewer than 4 input rows"
+        if len(tile.region.columns) < columns.out:
+            yield "a task has part of the columns"
+        if rows.dilation > 1 or columns.dilation > 1:
+            yield "a dilated kernel"
         if self.finish.relu:
-            yield "int8 sums are clamped in the DPU"
+            yield f"{'fp16' if half else 'int8'} sums are clamped in the DPU"
         if self.finish.operand is not None:
-            yield "the scale of an addend is by formula"
+            yield "an addend in fp16" if half else "the scale of an addend is by formula"
+        if self.factor_shift is not None or self.finish.slope is not None:
+            yield "factors of channels or of negative sums"
+        if half and self.bias_offset is not None:
+            yield "biases in fp16"
+        if half and shape.depthwise:
+            yield "a depthwise convolution in fp16"
+        if half and shape.channels % 32:
+            yield "fp16 channels are not a multiple of 32"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -350,34 +397,154 @@ def _pair(value: int | tuple[int, int], name: str) -> tuple[int, int]:
     return pair
 
 
-def _extent(
+def _axis(
+    name: str, size: int, kernel: int, stride: int, dilation: int, padding: str | tuple[int, int]
+) -> Axis:
+    """One direction; ``padding`` is "same", "valid" or (before, behind)."""
+    window = (kernel - 1) * dilation + 1
+    if padding == "same":
+        out = -(-size // stride)
+        return Axis(
+            size, out, kernel, stride, dilation, max((out - 1) * stride + window - size, 0) // 2
+        )
+    before, behind = (0, 0) if isinstance(padding, str) else padding
+    if max(before, behind) >= window:
+        raise ProgramError(
+            message=f"padding {before}, {behind} of the {name} is not below the kernel, which "
+            f"spans {window}"
+        )
+    padded = size + before + behind
+    if padded < window:
+        raise ProgramError(
+            message=f"a kernel that spans {window} exceeds the padded image, {padded} in {name}"
+        )
+    return Axis(size, (padded - window) // stride + 1, kernel, stride, dilation, before)
+
+
+def _axes(
     size: tuple[int, int],
     kernel: tuple[int, int],
-    stride: tuple[int, int],
+    stride: int | tuple[int, int],
+    dilation: int | tuple[int, int],
     padding: str | tuple[int, int, int, int],
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Output size and the pads before, both (y, x)."""
-    if padding == "same":
-        out = [-(-n // s) for n, s in zip(size, stride, strict=True)]
-        total = [
-            max((o - 1) * s + k - n, 0)
-            for n, k, s, o in zip(size, kernel, stride, out, strict=True)
-        ]
-        return (out[0], out[1]), (total[0] // 2, total[1] // 2)
-    if padding == "valid":
-        padding = (0, 0, 0, 0)
-    if isinstance(padding, str) or len(padding) != 4 or min(padding) < 0:
+) -> tuple[Axis, Axis]:
+    strides, dilations = _pair(stride, "stride"), _pair(dilation, "dilation")
+    pads: tuple[str | tuple[int, int], str | tuple[int, int]]
+    if isinstance(padding, str) and padding in ("same", "valid"):
+        pads = padding, padding
+    elif isinstance(padding, str) or len(padding) != 4 or min(padding) < 0:
         raise ProgramError(
             message=f'padding {padding!r}: "same", "valid" or (top, bottom, left, right) is needed'
         )
-    top, bottom, left, right = padding
-    if max(top, bottom) >= kernel[0] or max(left, right) >= kernel[1]:
-        raise ProgramError(message=f"padding {padding} is not below the kernel {kernel}")
-    padded = (size[0] + top + bottom, size[1] + left + right)
-    if padded[0] < kernel[0] or padded[1] < kernel[1]:
-        raise ProgramError(message=f"a kernel {kernel} exceeds the padded image {padded}")
-    height, width = ((n - k) // s + 1 for n, k, s in zip(padded, kernel, stride, strict=True))
-    return (height, width), (top, left)
+    else:
+        pads = padding[:2], padding[2:]
+    return (
+        _axis("height", size[0], kernel[0], strides[0], dilations[0], pads[0]),
+        _axis("width", size[1], kernel[1], strides[1], dilations[1], pads[1]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheme:
+    """The arithmetic of a convolution: what is packed, and what the DPU is told."""
+
+    weights: Array
+    """Stored."""
+    zero: int
+    biases: Array | None
+    """int64, the zero point's share included; or float32."""
+    factors: Array | None
+    """int16: of channels, or of negative sums."""
+    factor_shift: int | None
+    slopes: bool
+    finish: Finish
+    scale_error: float
+
+
+def _float_scheme(
+    weights: Array, bias: Array | None, activation: str, alpha: Array | None, fused: bool
+) -> _Scheme:
+    if weights.dtype != np.float16:
+        raise ProgramError(
+            message=f"weights of {weights.dtype} without quantizations: float16 are needed"
+        )
+    slope = None
+    if alpha is not None:
+        if np.ptp(alpha):
+            raise ProgramError(message="in float16 prelu has one alpha for all channels")
+        slope = float(alpha[0])
+    biases = None if bias is None else bias.astype(np.float32)
+    finish = Finish.make_half(activation, fused, slope)
+    return _Scheme(weights, 0, biases, None, None, False, finish, 0.0)
+
+
+def _integer_scheme(
+    weights: Array,
+    bias: Array | None,
+    quantizations: tuple[Quantization, Quantization | PerChannel, Quantization],
+    activation: str,
+    alpha: Array | None,
+    addend: Quantization | None,
+    depthwise: bool,
+) -> _Scheme:
+    inputs, kind, outputs = quantizations
+    stored = kind.store(weights)
+    zero = kind.stored_zero_point
+    centred = stored.astype(np.int64) - zero
+    axes = (0, 1, 2) if depthwise else (1, 2, 3)
+    biases = -centred.sum(axis=axes) * inputs.stored_zero_point
+    largest = np.abs(centred).sum(axis=axes) * 255
+    if bias is not None:
+        biases += bias
+        largest += np.abs(bias.astype(np.int64))
+    if biases.min() < -(1 << 31) or biases.max() >= 1 << 31:
+        raise ProgramError(message="a bias exceeds 32 bits with the zero point's share")
+
+    factors = shift = slope = operand = None
+    slopes = alpha
+    if alpha is not None and alpha[0] > 0 and not np.ptp(alpha):
+        # BN has one positive factor for all channels, BS one of either sign for each.
+        slope, slopes = fixed_point(float(alpha[0])), None
+    step, out_step = (float(np.float32(q.scale)) for q in (inputs, outputs))
+    zero_of_addend = addend.stored_zero_point if addend else 0
+    if isinstance(kind, PerChannel):
+        if slopes is not None:
+            raise ProgramError(
+                message="prelu has one positive alpha where weights have a scale for each channel"
+            )
+        real = step * np.array(kind.scales, np.float32).astype(np.float64) / out_step
+        added = float(np.float32(addend.scale)) / out_step if addend else 0.0
+        scales = channel_factors(real, added)
+        factors, shift = np.array(scales.multipliers, np.int16), scales.shift
+        last = FixedPoint(1, scales.rest)
+        operand = fixed_point(added * 2.0**scales.rest) if addend else None
+        used = factors * 2.0 ** -(scales.shift + scales.rest)
+        rounding = 2.0 ** -(scales.rest + 1)
+    else:
+        last = conv_factor(inputs, kind, outputs)
+        product = np.float32(inputs.scale) * np.float32(kind.scale)
+        if addend:
+            operand = fixed_point(float(np.float32(addend.scale) / product))
+        real = np.full(len(biases), step * float(np.float32(kind.scale)) / out_step)
+        used = np.full(len(biases), last.scale * 2.0**-last.shift)
+        rounding = 0.0
+        if slopes is not None:
+            factors, shift = _slope_factors(slopes)
+    finish = Finish.make(last, outputs, activation, operand, zero_of_addend, slope)
+    error = float((np.abs(used - real) * np.minimum(255 / real, largest)).max()) + rounding
+    return _Scheme(stored, zero, biases, factors, shift, slopes is not None, finish, error)
+
+
+def _slope_factors(slopes: Array) -> tuple[npt.NDArray[np.int16], int]:
+    """int16 and a shift: the nearest to ``slopes``, but for one that would round up to 2**15."""
+    largest = float(np.abs(slopes).max())
+    shift = SCALE_BITS - int(np.frexp(largest)[1])
+    if not 0 <= shift <= MAX_SHIFT:
+        raise ProgramError(
+            message=f"alphas up to {largest:g} need a shift of {shift}; 0 to {MAX_SHIFT} exist"
+        )
+    scaled = np.rint(np.ldexp(slopes, shift))
+    return np.clip(scaled, -(1 << 15), (1 << 15) - 1).astype(np.int16), shift
 
 
 def _make(
@@ -385,89 +552,146 @@ def _make(
     width: int,
     weights: Array,
     bias: Array | None,
-    quantizations: tuple[Quantization, Quantization, Quantization],
+    quantizations: tuple[
+        Quantization | None, Quantization | PerChannel | None, Quantization | None
+    ],
     stride: int | tuple[int, int],
     padding: str | tuple[int, int, int, int],
+    dilation: int | tuple[int, int],
     activation: str,
-    addend: Quantization | None,
+    alpha: npt.ArrayLike | None,
+    addend: Quantization | bool | None,
     depthwise: bool,
 ) -> Convolution:
-    inputs, weights_quantization, outputs = quantizations
     weights = np.asarray(weights)
     if weights.ndim != 4 or not weights.size or (depthwise and len(weights) != 1):
         shape = "(1, height, width, channels)" if depthwise else "(out, height, width, in)"
         raise ProgramError(message=f"weights {weights.shape}: {shape} are needed")
     if min(height, width) < 1:
         raise ProgramError(message=f"an image of {height} x {width} pixels")
-    stored = weights_quantization.store(weights)
-    zero = weights_quantization.stored_zero_point
-    in_channels = stored.shape[3]
-    out_channels = in_channels if depthwise else len(stored)
-    kernel, stride = (stored.shape[1], stored.shape[2]), _pair(stride, "stride")
-    size, pads = _extent((height, width), kernel, stride, padding)
+    in_channels = weights.shape[3]
+    out_channels = in_channels if depthwise else len(weights)
+    rows, columns = _axes((height, width), weights.shape[1:3], stride, dilation, padding)
+    given = None if bias is None else np.asarray(bias)
+    alphas = _alphas(activation, alpha, out_channels)
+    if alphas is not None:
+        if addend is not None:
+            raise ProgramError(message="prelu cannot follow an addend: EW adds behind BS and BN")
+        activation = "none"
 
-    centred = stored.astype(np.int64) - zero
-    sums = centred.sum(axis=(0, 1, 2) if depthwise else (1, 2, 3))
-    given = np.zeros(out_channels, np.int32) if bias is None else np.asarray(bias)
-    if given.shape != (out_channels,) or given.dtype.kind not in "iu":
+    inputs, kind, outputs = quantizations
+    half = inputs is None and kind is None and outputs is None
+    if half:
+        if addend not in (None, True):
+            raise ProgramError(message="the addend of a float16 convolution is float16: True")
+        if given is not None and (given.shape != (out_channels,) or given.dtype.kind != "f"):
+            raise ProgramError(
+                message=f"bias {given.dtype}{given.shape}: {out_channels} floats are needed"
+            )
+        scheme = _float_scheme(weights, given, activation, alphas, addend is not None)
+    elif inputs is None or kind is None or outputs is None:
         raise ProgramError(
-            message=f"bias {given.dtype}{given.shape}: {out_channels} integers are needed"
+            message="quantizations of inputs, weights and outputs are needed, or none for float16"
         )
-    group = DEPTHWISE_GROUP if depthwise else CONV_GROUP
-    written = align(out_channels, group)
-    operand = np.zeros(written, np.int64)
-    operand[:out_channels] = given.astype(np.int64) - sums * inputs.stored_zero_point
-    if operand.min() < -(1 << 31) or operand.max() >= 1 << 31:
-        raise ProgramError(message="a bias exceeds 32 bits with the zero point's share")
-    packed = (_pack_depthwise if depthwise else _pack_direct)(stored, zero)
-    bias_offset = align(len(packed), 64)
-    constants = np.zeros(bias_offset + 4 * written, np.uint8)
-    constants[: len(packed)] = packed.view(np.uint8)
-    constants[bias_offset:] = operand.astype(np.int32).view(np.uint8)
-    constants.setflags(write=False)
+    else:
+        if isinstance(addend, bool):
+            raise ProgramError(message="a quantized addend needs its Quantization")
+        if given is not None and (given.shape != (out_channels,) or given.dtype.kind not in "iu"):
+            raise ProgramError(
+                message=f"bias {given.dtype}{given.shape}: {out_channels} integers are needed"
+            )
+        if isinstance(kind, PerChannel) and len(kind.scales) != out_channels:
+            raise ProgramError(
+                message=f"{len(kind.scales)} scales of weights for {out_channels} channels"
+            )
+        scheme = _integer_scheme(
+            weights, given, (inputs, kind, outputs), activation, alphas, addend, depthwise
+        )
 
-    factor = conv_factor(inputs, weights_quantization, outputs)
-    read = align(in_channels, DEPTHWISE_GROUP if depthwise else ATOM)
-    image = Tensor(height, width, in_channels, inputs, read // ATOM)
-    output = Tensor(*size, out_channels, outputs, written // ATOM)
+    itemsize = scheme.weights.dtype.itemsize
+    lanes = ATOM // itemsize
+    group = (4 if depthwise else 2) * lanes
+    written = align(out_channels, group)
+    read = align(in_channels, group if depthwise else lanes)
+    constants, bias_offset = _pack_constants(scheme, written, group, depthwise)
+    image = Tensor(height, width, in_channels, inputs, read // lanes)
+    output = Tensor(rows.out, columns.out, out_channels, outputs, written // lanes)
     tensors: tuple[Tensor, ...] = (image,)
-    finish = Finish.make(factor, outputs, activation)
     if addend is not None:
-        product = np.float32(inputs.scale) * np.float32(weights_quantization.scale)
-        scale = fixed_point(float(np.float32(addend.scale) / product))
-        tensors = (image, Tensor(*size, out_channels, addend, written // ATOM))
-        finish = Finish.make(factor, outputs, activation, scale, addend.stored_zero_point)
+        kind_of_addend = None if isinstance(addend, bool) else addend
+        tensors = (
+            image,
+            Tensor(rows.out, columns.out, out_channels, kind_of_addend, written // lanes),
+        )
     op = Convolution(
         tensors,
         output,
-        kernel,
-        stride,
-        pads,
-        depthwise,
-        zero,
-        1 if depthwise else written,
+        Shape(rows, columns, read, written, group, depthwise, itemsize, addend is not None),
+        scheme.zero,
         constants,
         bias_offset,
-        finish,
+        scheme.factor_shift,
+        scheme.slopes,
+        scheme.finish,
+        scheme.scale_error,
     )
     # So that what some register cannot hold is refused here.
     op.program([0] * len(tensors), 0, 0)
     return op
 
 
-def _pack_direct(stored: npt.NDArray[np.int8], zero: int) -> npt.NDArray[np.int8]:
-    full = np.zeros((align(len(stored), CONV_GROUP), *stored.shape[1:]), np.int8)
+def _alphas(activation: str, alpha: npt.ArrayLike | None, channels: int) -> Array | None:
+    if activation != "prelu":
+        if alpha is not None:
+            raise ProgramError(message=f"an alpha for the activation {activation!r}")
+        return None
+    values = np.asarray(alpha, np.float64) if alpha is not None else np.zeros(0)
+    if values.shape not in ((), (channels,)) or not np.isfinite(values).all():
+        raise ProgramError(
+            message=f"alpha {values.shape}: prelu needs one finite number or {channels}"
+        )
+    return np.broadcast_to(values, (channels,))
+
+
+def _pack_constants(
+    scheme: _Scheme, channels: int, group: int, depthwise: bool
+) -> tuple[npt.NDArray[np.uint8], int | None]:
+    """Weights in groups, the operands of ``channels`` behind them, and where these are."""
+    pack = _pack_depthwise if depthwise else _pack_direct
+    packed = pack(scheme.weights, group, scheme.zero).reshape(-1).view(np.uint8)
+    operands = np.zeros(0, np.uint8)
+    if scheme.biases is not None:
+        kind = np.float32 if scheme.biases.dtype.kind == "f" else np.int32
+        biases = np.zeros(channels, kind)
+        biases[: len(scheme.biases)] = scheme.biases
+        operands = biases.view(np.uint8)
+        if scheme.factors is not None:
+            factors = np.zeros(channels, np.int16)
+            factors[: len(scheme.factors)] = scheme.factors
+            groups = np.zeros(channels // 8, _GROUP)
+            groups["add"], groups["factor"] = biases.reshape(-1, 8), factors.reshape(-1, 8)
+            operands = groups.view(np.uint8)
+    offset = align(len(packed), 64)
+    constants = np.zeros(offset + len(operands), np.uint8)
+    constants[: len(packed)] = packed
+    constants[offset:] = operands
+    constants.setflags(write=False)
+    return constants, offset if len(operands) else None
+
+
+def _pack_direct(stored: Array, group: int, zero: int) -> Array:
+    full = np.zeros((align(len(stored), group), *stored.shape[1:]), stored.dtype)
     full[: len(stored)] = stored
     return _fast.pack_weights(full, zero)
 
 
-def _pack_depthwise(stored: npt.NDArray[np.int8], zero: int) -> npt.NDArray[np.int8]:
-    """Groups of 64 channels; in each the taps, in each tap the channels."""
+def _pack_depthwise(stored: Array, group: int, zero: int) -> Array:
+    """Groups of channels; in each the taps, in each tap the channels."""
     taps = stored.reshape(-1, stored.shape[3])
-    full = np.full((len(taps), align(taps.shape[1], DEPTHWISE_GROUP)), zero, np.int8)
+    full = np.full((len(taps), align(taps.shape[1], group)), zero, stored.dtype)
     full[:, : taps.shape[1]] = taps
-    groups = full.reshape(len(taps), -1, DEPTHWISE_GROUP)
-    return np.ascontiguousarray(groups.transpose(1, 0, 2)).reshape(-1)
+    groups = full.reshape(len(taps), -1, group)
+    return np.ascontiguousarray(groups.transpose(1, 0, 2))
 
 
 def conv2d(
@@ -475,28 +699,47 @@ def conv2d(
     width: int,
     weights: Array,
     bias: Array | None,
-    inputs: Quantization,
-    weights_quantization: Quantization,
-    outputs: Quantization,
+    inputs: Quantization | None = None,
+    weights_quantization: Quantization | PerChannel | None = None,
+    outputs: Quantization | None = None,
     *,
     stride: int | tuple[int, int] = 1,
     padding: str | tuple[int, int, int, int] = "same",
+    dilation: int | tuple[int, int] = 1,
     activation: str = "none",
-    addend: Quantization | None = None,
+    alpha: npt.ArrayLike | None = None,
+    addend: Quantization | bool | None = None,
 ) -> Convolution:
     """A convolution of an image (height, width, in) with ``weights`` (out, kh, kw, in).
 
-    ``weights`` are of ``weights_quantization``'s dtype, ``bias`` (out,) of int32 in steps of
-    in_scale * w_scale. ``padding`` is "same" or "valid" as in TFLite, or (top, bottom, left,
-    right). With ``addend``, a second tensor of the output's shape is added before ``activation``
-    ("none", "relu", "relu6") and before the one rounding; its factor addend_scale / (in_scale *
-    w_scale) has to be below 2**15.
+    Quantized, ``weights`` are of ``weights_quantization``'s dtype and ``bias`` (out,) of int32 in
+    steps of in_scale * w_scale, the channel's own with ``PerChannel``. Without quantizations all
+    tensors are float16, and ``bias`` is of floats. ``padding`` is "same" or "valid" as in TFLite,
+    or (top, bottom, left, right).
+
+    ``addend``: a second tensor of the output's shape is added, before ``activation`` and the one
+    rounding. It has this quantization, or is float16 (True). For a uint8 or int8 tensor whose
+    weights have one scale, addend_scale / (in_scale * w_scale) has to be below 2**15.
+
+    ``activation``: "none", "relu", "relu6", or "prelu", which multiplies what is negative by
+    ``alpha``, one number or one for each channel.
 
     ProgramError: what no task can do; the text says which limit.
     """
     quantizations = (inputs, weights_quantization, outputs)
     return _make(
-        height, width, weights, bias, quantizations, stride, padding, activation, addend, False
+        height,
+        width,
+        weights,
+        bias,
+        quantizations,
+        stride,
+        padding,
+        dilation,
+        activation,
+        alpha,
+        addend,
+        False,
     )
 
 
@@ -505,19 +748,66 @@ def depthwise_conv2d(
     width: int,
     weights: Array,
     bias: Array | None,
-    inputs: Quantization,
-    weights_quantization: Quantization,
-    outputs: Quantization,
+    inputs: Quantization | None = None,
+    weights_quantization: Quantization | PerChannel | None = None,
+    outputs: Quantization | None = None,
     *,
     stride: int | tuple[int, int] = 1,
     padding: str | tuple[int, int, int, int] = "same",
+    dilation: int | tuple[int, int] = 1,
     activation: str = "none",
-    addend: Quantization | None = None,
+    alpha: npt.ArrayLike | None = None,
+    addend: Quantization | bool | None = None,
 ) -> Convolution:
     """Each channel with its own kernel: ``weights`` (1, kh, kw, channels). Else as ``conv2d``."""
     quantizations = (inputs, weights_quantization, outputs)
     return _make(
-        height, width, weights, bias, quantizations, stride, padding, activation, addend, True
+        height,
+        width,
+        weights,
+        bias,
+        quantizations,
+        stride,
+        padding,
+        dilation,
+        activation,
+        alpha,
+        addend,
+        True,
+    )
+
+
+def fully_connected(
+    batch: int,
+    weights: Array,
+    bias: Array | None,
+    inputs: Quantization | None = None,
+    weights_quantization: Quantization | PerChannel | None = None,
+    outputs: Quantization | None = None,
+    *,
+    activation: str = "none",
+    alpha: npt.ArrayLike | None = None,
+    addend: Quantization | bool | None = None,
+) -> Convolution:
+    """``batch`` rows of ``in`` numbers times ``weights`` (out, in), and ``bias`` (out,).
+
+    The tensors have the shapes (batch, 1, in) and (batch, 1, out): it is a convolution of an image
+    of one column. Else as ``conv2d``.
+    """
+    weights = np.asarray(weights)
+    if weights.ndim != 2:
+        raise ProgramError(message=f"weights {weights.shape}: (out, in) are needed")
+    return conv2d(
+        batch,
+        1,
+        weights[:, None, None],
+        bias,
+        inputs,
+        weights_quantization,
+        outputs,
+        activation=activation,
+        alpha=alpha,
+        addend=addend,
     )
 
 

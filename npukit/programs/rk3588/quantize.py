@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""TFLite's per-tensor quantization in the arithmetic of the RK3588's DPU.
+"""TFLite's quantization in the arithmetic of the RK3588's DPU.
 
 A tensor of uint8 or int8 stands for ``scale * (q - zero_point)``. The NPU knows int8 alone: a uint8
 tensor is stored as q - 128, its zero point likewise; that is called *stored* below.
@@ -12,6 +12,17 @@ plus one. So it is never too small, and too large by at most one in its last pla
 
 After rounding a result y (in steps of the output) is off by at most 0.5 + |y| * 2**-14: less than
 0.516 for an 8-bit output that does not saturate, so it differs by at most 1 from exact arithmetic.
+
+Weights with a scale for each channel (TFLite's per-axis: int8, zero point 0) need a factor m_c for
+each. The DPU multiplies each channel's sums by a 16-bit integer of its own, but shifts all of them
+alike, twice:
+
+    y = round(round(sum * multiplier_c >> shift) >> rest)
+
+The largest multiplier is in 2**14 .. 2**15 - 1; the others are as much smaller as their factors, so
+they have fewer bits. Before the last rounding a result is off by at most
+
+    |y| * 2**-15 * max(m) / m_c + 2**-(rest + 1)          (rest is 20 where the factors allow it)
 """
 
 from __future__ import annotations
@@ -132,6 +143,77 @@ def conv_factor(inputs: Quantization, weights: Quantization, outputs: Quantizati
     """From sums of products to steps of the output: in_scale * w_scale / out_scale, in float32."""
     product = np.float32(inputs.scale) * np.float32(weights.scale)
     return fixed_point(float(product / np.float32(outputs.scale)))
+
+
+@dataclass(frozen=True, slots=True)
+class PerChannel:
+    """int8 weights with a scale for each output channel and zero point 0, TFLite's per-axis rule.
+
+    ProgramError: a scale that is not a positive float32.
+    """
+
+    scales: tuple[float, ...]
+
+    def __init__(self, scales: npt.ArrayLike) -> None:
+        values = tuple(float(scale) for scale in np.asarray(scales).reshape(-1))
+        for scale in values:
+            Quantization(scale, 0, "int8")
+        object.__setattr__(self, "scales", values)
+
+    @property
+    def stored_zero_point(self) -> int:
+        return 0
+
+    def store(self, values: Array) -> npt.NDArray[np.int8]:
+        """As of ``Quantization``."""
+        return Quantization(1.0, 0, "int8").store(values)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelFactors:
+    """Factors ``multipliers * 2**-(shift + rest)``, with a rounding after each of the shifts."""
+
+    multipliers: tuple[int, ...]
+    shift: int
+    rest: int
+
+    def first(self, sums: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """``sums`` (..., channels) times the multipliers, after the first shift; at most int32."""
+        result = FixedPoint(1, self.shift)(np.asarray(sums, np.int64) * np.array(self.multipliers))
+        return np.clip(result, _INT32.min, _INT32.max)
+
+    def __call__(self, sums: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """``sums`` (..., channels) times the factors."""
+        return FixedPoint(1, self.rest)(self.first(sums))
+
+
+MAX_REST = 20
+"""Results up to 2**11 steps of the output fit 32 bits before this shift: more than an int8 has."""
+
+
+def channel_factors(factors: npt.ArrayLike, addend: float = 0.0) -> ChannelFactors:
+    """The fixed-point numbers for positive ``factors``.
+
+    With ``addend``, a factor of what is added between the two shifts, also that fits 15 bits.
+
+    ProgramError: a factor of 2**15 or more, or too small for the shifts.
+    """
+    real = np.asarray(factors, np.float64)
+    if not (real.size and (real > 0).all() and np.isfinite(real).all()):
+        raise ProgramError(message=f"factors {real} are not all positive numbers")
+    total = SCALE_BITS - int(np.frexp(real.max())[1])
+    if np.rint(np.ldexp(real.max(), total)) == 1 << SCALE_BITS:
+        total -= 1
+    rest = min(MAX_REST, total)
+    if addend:
+        rest = min(rest, SCALE_BITS - 1 - int(np.frexp(addend)[1]))
+    if rest < 0 or total - rest > MAX_SHIFT:
+        raise ProgramError(
+            message=f"factors up to {real.max():g} (addend {addend:g}) need shifts of "
+            f"{total - rest} and {rest}; 0 to {MAX_SHIFT} exist"
+        )
+    multipliers = np.rint(np.ldexp(real, total)).astype(np.int64)
+    return ChannelFactors(tuple(multipliers.tolist()), total - rest, rest)
 
 
 def requantize(

@@ -5,25 +5,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .program import Assembler
-from .quantize import FixedPoint, Quantization, highest_sum
-from .registers import DPU, DPU_RDMA, Register
-from .tensor import ATOM, Tensor
+import numpy as np
 
-_EW_ADD = 2
+from npukit.ioctl import ProgramError
+
+from .program import Assembler
+from .quantize import ACTIVATIONS, FixedPoint, Quantization, highest_sum
+from .registers import DPU, DPU_RDMA, Register
+from .tensor import Tensor
+
+_ADD = 2
+_FP16 = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """What the DPU does with sums: add an operand, clamp, convert."""
+    """What the DPU does with sums: a slope below zero, an operand to add, a clamp, a conversion."""
 
     factor: FixedPoint
     zero_point: int
     relu: bool
     highest: int | None
-    """Where sums are clamped, if they are."""
+    """Where sums are clamped, if they are; in fp16, the bits of that number as a float32."""
     operand: FixedPoint | None = None
     operand_zero: int = 0
+    slope: FixedPoint | None = None
+    """What negative sums are multiplied with (BN); in fp16, ``scale`` is the bits of a float16."""
+    half: bool = False
+    """All in fp16, and no conversion but to that."""
 
     @classmethod
     def make(
@@ -33,12 +42,34 @@ class Finish:
         activation: str,
         operand: FixedPoint | None = None,
         operand_zero: int = 0,
+        slope: FixedPoint | None = None,
     ) -> Finish:
         zero = outputs.stored_zero_point
         low, high = outputs.limits(activation)
         highest = highest_sum(factor, zero, high) if high < 127 else None
         relu = low > -128 or highest is not None
-        return cls(factor, zero, relu, highest, operand, operand_zero)
+        return cls(factor, zero, relu, highest, operand, operand_zero, slope)
+
+    @classmethod
+    def make_half(
+        cls, activation: str, operand: bool = False, slope: float | None = None
+    ) -> Finish:
+        """In fp16; ``operand``: one is added."""
+        one = FixedPoint(1, 0)
+        if activation not in ACTIVATIONS:
+            raise ProgramError(
+                message=f"no activation {activation!r}; there are {', '.join(ACTIVATIONS)}"
+            )
+        return cls(
+            one,
+            0,
+            activation != "none",
+            int(np.float32(6).view(np.uint32)) if activation == "relu6" else None,
+            one if operand else None,
+            0,
+            None if slope is None else FixedPoint(int(np.float16(slope).view(np.int16)), 0),
+            True,
+        )
 
     def fields(self, stage: str) -> dict[str, int]:
         """The clamp's fields in the configuration register of ``stage`` (BS or EW)."""
@@ -55,28 +86,60 @@ def write_zeros(asm: Assembler, *registers: Register) -> None:
 
 
 def write_output(
-    asm: Assembler, tensor: Tensor, rows: int, address: int, atoms: int, negative_shift: int = 0
+    asm: Assembler,
+    tensor: Tensor,
+    rows: int,
+    address: int,
+    atoms: int,
+    negative_shift: int = 0,
+    *,
+    columns: int | None = None,
+    channels: range | None = None,
+    slope_shift: int = 0,
 ) -> None:
-    """Where the DPU writes ``rows`` rows; ``atoms`` of a pixel come in a row."""
-    channels, width = tensor.surfaces * ATOM, tensor.width
-    asm.write(DPU.DATA_FORMAT, BS_MUL_SHIFT_VALUE_NEG=negative_shift)
+    """Where the DPU writes ``rows`` rows of ``columns`` (None: all) and ``channels`` (None: all).
+
+    ``address`` is that of the first element; ``atoms`` of a pixel come in a row.
+    """
+    width = tensor.width if columns is None else columns
+    channels = range(tensor.surfaces * tensor.lanes) if channels is None else channels
+    count, real = len(channels), min(channels.stop, tensor.channels) - channels.start
+    half = tensor.quantization is None
+    precision = _FP16 if half else 0
+    size_e = atoms - 1
+    asm.write(
+        DPU.DATA_FORMAT,
+        OUT_PRECISION=precision,
+        IN_PRECISION=precision,
+        PROC_PRECISION=precision,
+        BS_MUL_SHIFT_VALUE_NEG=negative_shift,
+        BN_MUL_SHIFT_VALUE_NEG=slope_shift,
+    )
     asm.write(DPU.DST_BASE_ADDR, DST_BASE_ADDR=address)
     asm.write(DPU.DST_SURF_STRIDE, DST_SURF_STRIDE=tensor.area)
     asm.write(DPU.DATA_CUBE_WIDTH, WIDTH=width - 1)
     asm.write(DPU.DATA_CUBE_HEIGHT, HEIGHT=rows - 1)
-    asm.write(DPU.DATA_CUBE_CHANNEL, ORIG_CHANNEL=tensor.channels - 1, CHANNEL=channels - 1)
-    asm.write(DPU.BS_OW_CFG, SIZE_E_2=atoms - 1, SIZE_E_1=atoms - 1, SIZE_E_0=atoms - 1)
-    asm.write(DPU.WDMA_SIZE_0, CHANNEL_WDMA=channels - 1)
+    notch = tensor.width - width
+    asm.write(DPU.DATA_CUBE_NOTCH_ADDR, NOTCH_ADDR_1=notch, NOTCH_ADDR_0=notch)
+    asm.write(DPU.DATA_CUBE_CHANNEL, ORIG_CHANNEL=real - 1, CHANNEL=count - 1)
+    # Sums of windows, which OD_BYPASS leaves out, are for zero points.
+    asm.write(DPU.BS_OW_CFG, SIZE_E_2=size_e, SIZE_E_1=size_e, SIZE_E_0=size_e, OD_BYPASS=half)
+    asm.write(DPU.WDMA_SIZE_0, CHANNEL_WDMA=count - 1)
     asm.write(DPU.WDMA_SIZE_1, HEIGHT_WDMA=rows - 1, WIDTH_WDMA=width - 1)
     asm.write(DPU.SURFACE_ADD, SURF_ADD=tensor.area * atoms)
-    write_zeros(asm, DPU.OFFSET_PEND, DPU.DATA_CUBE_NOTCH_ADDR, DPU.UNDOC_40C4)
+    write_zeros(asm, DPU.OFFSET_PEND, DPU.UNDOC_40C4)
 
 
 def write_finish(asm: Assembler, finish: Finish) -> None:
-    """BN bypassed, EW, output conversion, and a lookup table that is not used."""
-    asm.write(DPU.BN_CFG, BN_RELU_BYPASS=1, BN_MUL_BYPASS=1, BN_ALU_BYPASS=1, BN_BYPASS=1)
-    write_zeros(asm, DPU.BN_ALU_CFG, DPU.BN_MUL_CFG, DPU.BN_RELUX_CMP_VALUE)
-    operand = finish.operand
+    """BN, EW, output conversion, and a lookup table that is not used."""
+    slope, operand = finish.slope, finish.operand
+    if slope is None:
+        asm.write(DPU.BN_CFG, BN_RELU_BYPASS=1, BN_MUL_BYPASS=1, BN_ALU_BYPASS=1, BN_BYPASS=1)
+        asm.write(DPU.BN_MUL_CFG)
+    else:
+        asm.write(DPU.BN_CFG, BN_RELU_BYPASS=1, BN_MUL_PRELU=1, BN_ALU_BYPASS=1)
+        asm.write(DPU.BN_MUL_CFG, BN_MUL_OPERAND=slope.scale, BN_MUL_SHIFT_VALUE=slope.shift)
+    write_zeros(asm, DPU.BN_ALU_CFG, DPU.BN_RELUX_CMP_VALUE)
     if operand is None:
         asm.write(
             DPU.EW_CFG,
@@ -94,8 +157,8 @@ def write_finish(asm: Assembler, finish: Finish) -> None:
             DPU.EW_CFG,
             EW_CVT_TYPE=1,
             EW_DATA_MODE=1,
-            EDATA_SIZE=1,
-            EW_ALU_ALGO=_EW_ADD,
+            EDATA_SIZE=2 if finish.half else 1,
+            EW_ALU_ALGO=_ADD,
             EW_LUT_BYPASS=1,
             EW_OP_SRC=1,
             **finish.fields("EW"),
@@ -106,7 +169,7 @@ def write_finish(asm: Assembler, finish: Finish) -> None:
         )
         asm.write(DPU.EW_RELUX_CMP_VALUE, EW_RELUX_CMP_DAT=finish.highest or 0)
     asm.write(DPU.OUT_CVT_OFFSET, OUT_CVT_OFFSET=finish.zero_point)
-    asm.write(DPU.OUT_CVT_SCALE, OUT_CVT_SCALE=finish.factor.scale)
+    asm.write(DPU.OUT_CVT_SCALE, FP32TOFP16_EN=finish.half, OUT_CVT_SCALE=finish.factor.scale)
     asm.write(DPU.OUT_CVT_SHIFT, OUT_CVT_SHIFT=finish.factor.shift)
     write_zeros(
         asm,
@@ -116,17 +179,28 @@ def write_finish(asm: Assembler, finish: Finish) -> None:
 
 
 def write_operand(
-    asm: Assembler, tensor: Tensor, rows: int, address: int | None, surface: int, notch: int
+    asm: Assembler,
+    tensor: Tensor,
+    rows: int,
+    address: int | None,
+    surface: int,
+    notch: int,
+    *,
+    columns: int | None = None,
+    channels: range | None = None,
 ) -> None:
-    """ERDMA reads a tensor of the output's shape at ``address``, or nothing."""
-    asm.write(DPU_RDMA.RDMA_DATA_CUBE_WIDTH, WIDTH=tensor.width - 1)
+    """ERDMA reads a tensor of the output's shape, or part of it, at ``address``, or nothing."""
+    width = tensor.width if columns is None else columns
+    count = tensor.surfaces * tensor.lanes if channels is None else len(channels)
+    asm.write(DPU_RDMA.RDMA_DATA_CUBE_WIDTH, WIDTH=width - 1)
     asm.write(DPU_RDMA.RDMA_DATA_CUBE_HEIGHT, HEIGHT=rows - 1)
-    asm.write(DPU_RDMA.RDMA_DATA_CUBE_CHANNEL, CHANNEL=tensor.surfaces * ATOM - 1)
+    asm.write(DPU_RDMA.RDMA_DATA_CUBE_CHANNEL, CHANNEL=count - 1)
     if address is None:
         asm.write(DPU_RDMA.RDMA_ERDMA_CFG, ERDMA_DISABLE=1)
         address = surface = notch = 0
     else:
-        asm.write(DPU_RDMA.RDMA_ERDMA_CFG, ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=1)
+        size = 1 if tensor.quantization else 2
+        asm.write(DPU_RDMA.RDMA_ERDMA_CFG, ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=size)
     asm.write(DPU_RDMA.RDMA_EW_BASE_ADDR, EW_BASE_ADDR=address)
     asm.write(DPU_RDMA.RDMA_EW_SURF_STRIDE, EW_SURF_STRIDE=surface)
     asm.write(DPU_RDMA.RDMA_EW_SURF_NOTCH, EW_SURF_NOTCH=notch)

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: MIT
+"""How a convolution is cut: into parts for cores, and into tasks whose data fit the CBUF."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from npukit.ioctl import ProgramError
+
+from .matmul import BANK_BYTES, CBUF_BANKS, MAX_HEIGHT, MAX_KERNELS
+from .registers import CNA
+from .tensor import ATOM, align
+
+MAX_WIDTH = (1 << CNA.DATA_SIZE0.fields["DATAIN_WIDTH"].width) - 1
+"""Columns that a task may read or write."""
+
+_ENTRY_BYTES = 128
+_UNIT_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One direction of a convolution: sizes of image, output and kernel, and how they go along."""
+
+    size: int
+    out: int
+    kernel: int
+    stride: int
+    dilation: int
+    pad: int
+    """Before the image."""
+
+    @property
+    def window(self) -> int:
+        """Pixels from a kernel's first tap to its last."""
+        return (self.kernel - 1) * self.dilation + 1
+
+    def seen(self, outputs: range) -> tuple[range, int]:
+        """The pixels of the image that ``outputs`` need, and the padding before them."""
+        if len(outputs) == self.out:
+            return range(self.size), self.pad
+        start = outputs.start * self.stride - self.pad
+        end = (outputs.stop - 1) * self.stride - self.pad + self.window
+        return range(max(start, 0), min(end, self.size)), max(-start, 0)
+
+    def fitting(self, outputs: range, pixels: int) -> list[range]:
+        """``outputs`` in parts that need at most ``pixels`` each, which hold a window."""
+        if len(self.seen(outputs)[0]) <= pixels:
+            return [outputs]
+        parts = []
+        start = outputs.start
+        while start < outputs.stop:
+            pad = max(self.pad - start * self.stride, 0)
+            count = (pixels + pad - self.window) // self.stride + 1
+            parts.append(range(start, min(start + count, outputs.stop)))
+            start += count
+        return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Part of an output. ``channels`` are whole groups, those that are only filled up included."""
+
+    rows: range
+    columns: range
+    channels: range
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One task: its part of the output, the CBUF banks, and whether the weights are there."""
+
+    region: Region
+    data_banks: int
+    weight_banks: int
+    reuse: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What matters of a convolution for cutting it."""
+
+    rows: Axis
+    columns: Axis
+    channels: int
+    """Of the input, as stored: whole atoms."""
+    kernels: int
+    """Of the output, as stored: whole groups."""
+    group: int
+    """Channels that CORE hands over at once."""
+    depthwise: bool
+    itemsize: int
+    single_rows: bool = False
+    """Tasks that do not span the columns have one row: operands have no pitch of lines."""
+
+    @property
+    def whole(self) -> Region:
+        return Region(range(self.rows.out), range(self.columns.out), range(self.kernels))
+
+    def input_channels(self, region: Region) -> int:
+        return len(region.channels) if self.depthwise else self.channels
+
+    def kernel_bytes(self, region: Region) -> int:
+        return self.rows.kernel * self.columns.kernel * self.input_channels(region) * self.itemsize
+
+    def weight_bytes(self, region: Region) -> int:
+        return self.kernel_bytes(region) * (1 if self.depthwise else len(region.channels))
+
+    def entries(self, region: Region) -> int:
+        """CNA.DATA_ENTRIES: units of 64 bytes (4 atoms of a pixel) that a row fills in the CBUF.
+
+        Three atoms that are left take a whole unit, as in NVDLA (calc_entries_per_slice); the
+        vendor's value for 40 columns of 40 channels agrees.
+        """
+        width = len(self.columns.seen(region.columns)[0])
+        units, left = divmod(self.input_channels(region) * self.itemsize // ATOM, 4)
+        return units * width + (width if left == 3 else -(-left * width // 4))
+
+    def row_bytes(self, region: Region) -> int:
+        """Of a row of features in the CBUF."""
+        return align(_UNIT_BYTES * self.entries(region), _ENTRY_BYTES)
+
+    # ---- Parts for cores ------------------------------------------------------------------------
+
+    def parts(self, cores: int) -> list[Region]:
+        """At most ``cores`` parts of about one size.
+
+        Every core fetches the weights when rows or columns are shared, and the features when
+        kernels are: what is smaller is fetched again. A depthwise convolution shares neither with
+        channels, but its weights are small, and groups of channels are a coarse measure.
+        """
+        ways = [
+            ("rows", self.rows.out, 1),
+            ("columns", self.columns.out, 1),
+            ("channels", self.kernels // self.group, self.group),
+        ]
+        features = self.row_bytes(self.whole) * self.rows.size
+        if not self.depthwise and self.weight_bytes(self.whole) > features:
+            ways.insert(0, ways.pop())
+        enough = (way for way in ways if way[1] >= cores)
+        name, count, step = next(enough, None) or max(ways, key=lambda way: way[1])
+        return [
+            replace(self.whole, **{name: range(part.start * step, part.stop * step)})
+            for part in _shares(range(count), cores)
+        ]
+
+    # ---- Tasks ----------------------------------------------------------------------------------
+
+    def tiles(self, region: Region) -> list[Tile]:
+        """The tasks that make ``region``, one after the other on one core.
+
+        All columns at once where a window of rows fits the CBUF beside a kernel. Else columns are
+        halved until it does, and on while less is read; so are groups of depthwise channels.
+
+        ProgramError: not even a column of one group fits.
+        """
+        chunk = min(len(region.channels), MAX_KERNELS)
+        best = self._cut(region, chunk, 1)
+        if best:
+            return best
+        for size in dict.fromkeys((chunk, self.group if self.depthwise else chunk)):
+            count = 1
+            while count < 2 * len(region.columns):
+                way = self._cut(region, size, min(count, len(region.columns)))
+                if way and best and self._traffic(way) >= self._traffic(best):
+                    break
+                best = way or best
+                count *= 2
+        if best:
+            return best
+        first = range(region.channels.start, region.channels.start + self.group)
+        least = replace(region, columns=region.columns[:1], channels=first)
+        raise ProgramError(
+            message=f"a window of {self.rows.window} rows of {self.row_bytes(least)} bytes and a "
+            f"kernel of {self.kernel_bytes(least)} bytes do not fit the {CBUF_BANKS} CBUF banks "
+            "together"
+        )
+
+    def _cut(self, region: Region, chunk: int, count: int) -> list[Tile]:
+        """The tasks for ``chunk`` channels and a part of ``count`` of the columns at a time.
+
+        None at all when a window does not fit.
+        """
+        tiles: list[Tile] = []
+        for start in range(region.channels.start, region.channels.stop, chunk):
+            channels = range(start, min(start + chunk, region.channels.stop))
+            for columns in _shares(region.columns, count):
+                part = Region(region.rows, columns, channels)
+                banks = self._banks(part)
+                if banks is None:
+                    return []
+                data, weights, pixels = banks
+                rows = self.rows.fitting(part.rows, pixels)
+                if self.single_rows and len(columns) < self.columns.out:
+                    rows = [range(row, row + 1) for row in part.rows]
+                fits = self.weight_bytes(part) <= weights * BANK_BYTES
+                for each in rows:
+                    last = tiles[-1] if tiles else None
+                    kept = last and (last.region.channels, last.data_banks) == (channels, data)
+                    tiles.append(Tile(replace(part, rows=each), data, weights, bool(kept and fits)))
+        return tiles
+
+    def _banks(self, region: Region) -> tuple[int, int, int] | None:
+        """CBUF banks of features and of weights, and the input rows that a task may have.
+
+        Weights are kept whole where they fit (one bank more than they need, as Mesa); else they
+        are streamed through 5 banks, or through one. None when no split holds a window and a
+        kernel.
+        """
+        height = len(self.rows.seen(region.rows)[0])
+        width = len(self.columns.seen(region.columns)[0])
+        if max(width, len(region.columns)) > MAX_WIDTH:
+            return None
+        row_bytes, kernel_bytes = self.row_bytes(region), self.kernel_bytes(region)
+        full = -(-self.weight_bytes(region) // BANK_BYTES) + 1
+        choices = [CBUF_BANKS - full] if full + 1 < CBUF_BANKS else []
+        for data in [*choices, 7, CBUF_BANKS - 1]:
+            rows = min(data * BANK_BYTES // row_bytes, MAX_HEIGHT)
+            weights = CBUF_BANKS - data
+            if rows < min(self.rows.window, height) or kernel_bytes > weights * BANK_BYTES:
+                continue
+            if height <= rows:
+                data = -(-height * row_bytes // BANK_BYTES)
+            return data, CBUF_BANKS - data, rows
+        return None
+
+    def _traffic(self, tiles: Sequence[Tile]) -> int:
+        """Bytes that the tasks read into the CBUF."""
+        return sum(
+            len(self.rows.seen(tile.region.rows)[0]) * self.row_bytes(tile.region)
+            + (0 if tile.reuse else self.weight_bytes(tile.region))
+            for tile in tiles
+        )
+
+
+def _shares(whole: range, parts: int) -> list[range]:
+    """``whole`` in at most ``parts`` parts, none of which is empty."""
+    count, parts = len(whole), min(parts, len(whole))
+    return [whole[i * count // parts : (i + 1) * count // parts] for i in range(parts)]
