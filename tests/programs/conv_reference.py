@@ -260,6 +260,24 @@ def _check_half(
     return op
 
 
+def added(
+    a: Array,
+    b: Array,
+    first: Quantization,
+    second: Quantization,
+    outputs: Quantization,
+    activation: str = "none",
+) -> Array:
+    """The integer formula of a sum of two tensors: both in steps of max(scales) / 2**14."""
+    scales = [np.float32(q.scale) for q in (first, second)]
+    terms = [
+        fixed_point(float(scale / max(scales)) * 2**14)(centred(values, q))
+        for scale, values, q in zip(scales, (a, b), (first, second), strict=True)
+    ]
+    factor = fixed_point(float(max(scales) / np.float32(outputs.scale)) / 2**14)
+    return finish(terms[0] + terms[1], factor, outputs, activation)
+
+
 @st.composite
 def quantization(draw: st.DrawFn, low: float, high: float) -> Quantization:
     dtype = draw(st.sampled_from(["uint8", "int8"]))

@@ -2,16 +2,19 @@
 """Our convolutions of the models that Mesa's rocket driver compiled: registers and results."""
 
 import json
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from programs.conv_reference import added, centred, convolve, random
 from support import SHARED, needs_shared
 
 import npukit
 from npukit import _fast
-from npukit.programs.rk3588.conv import Convolution, conv2d, depthwise_conv2d, execute
+from npukit.programs.rk3588.conv import Convolution, add, conv2d, depthwise_conv2d, execute
 from npukit.programs.rk3588.quantize import Quantization
 from npukit.programs.rk3588.registers import CNA, DPU_RDMA, REGISTERS
 
@@ -24,13 +27,12 @@ def _cases() -> dict[str, dict[str, Any]]:
     path = SHARED / "data" / "rk3588" / "mesa_rocket.json"
     if not path.is_file():
         return {}
-    cases = json.loads(path.read_text())["cases"]
-    return {
-        case["name"]: case for case in cases if case["h"] == case["w"] and not case.get("signed")
-    }
+    return {case["name"]: case for case in json.loads(path.read_text())["cases"]}
 
 
 CASES = _cases()
+PLAIN = [name for name, case in CASES.items() if case["h"] == case["w"] and not case.get("signed")]
+"""Mesa mixes up the sides of what is not square, and the zero points of what is signed."""
 
 ONE_CHANNEL = (
     "CNA.CONV_CON1",
@@ -83,14 +85,16 @@ def tensors(case: dict[str, Any]) -> tuple[Array, Array, Array]:
     weights = rng.integers(0, 256, shape, np.uint8)
     bias = rng.integers(-1000, 1000, (oc,), np.int32)
     x = (np.arange(case["h"] * case["w"] * ic) % 251).astype(np.uint8)
-    return x.reshape(case["h"], case["w"], ic), weights, bias
+    dtype = np.int8 if case.get("signed") else np.uint8
+    return x.reshape(case["h"], case["w"], ic).view(dtype), weights.view(dtype), bias
 
 
 def operation(case: dict[str, Any]) -> Convolution:
     _, weights, bias = tensors(case)
     make = depthwise_conv2d if case["depthwise"] else conv2d
     quantizations = (
-        Quantization(case[f"{name}_scale"], case[f"{name}_zp"]) for name in ("in", "w", "out")
+        Quantization(case[f"{name}_scale"], case[f"{name}_zp"], weights.dtype.name)
+        for name in ("in", "w", "out")
     )
     return make(
         case["h"],
@@ -103,7 +107,7 @@ def operation(case: dict[str, Any]) -> Convolution:
     )
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", PLAIN)
 def test_constants_are_as_recorded(name: str) -> None:
     case = CASES[name]
     op = operation(case)
@@ -137,7 +141,7 @@ def unpacked(case: dict[str, Any], image: Array, kernels: int, channels: int) ->
     return np.concatenate(groups, axis=1)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", PLAIN)
 def test_register_state_equals_mesas(name: str) -> None:
     case = CASES[name]
     op = operation(case)
@@ -176,33 +180,48 @@ def test_three_atoms_take_a_unit_where_the_vendor_says_so() -> None:
     assert state[CNA.CBUF_CON1.offset] == 40
 
 
-def formula(case: dict[str, Any], x: Array, weights: Array, bias: Array) -> Array:
-    """What the model means, from its uint8 tensors."""
-    k, stride, depthwise = case["k"], case["stride"], case["depthwise"]
-    size = -(-case["h"] // stride) if case["padding"] == "same" else (case["h"] - k) // stride + 1
-    total = max((size - 1) * stride + k - case["h"], 0) if case["padding"] == "same" else 0
-    pads = (total // 2, total - total // 2)
-    # float64 is exact here: sums stay below 2**53.
-    image = np.pad(x.astype(np.float64) - case["in_zp"], (pads, pads, (0, 0)))
-    centred = weights.astype(np.float64) - case["w_zp"]
-    sums = np.zeros((size, size, case["oc"]))
-    for dy in range(k):
-        for dx in range(k):
-            seen = image[dy::stride, dx::stride][:size, :size]
-            tap = centred[:, dy, dx]
-            sums += seen * tap[0] if depthwise else seen @ tap.T
-    bits = np.float32(case["in_scale"]) * np.float32(case["w_scale"])
-    real = float(bits / np.float32(case["out_scale"]))
-    assert real == pytest.approx(0.002)
-    # Mesa's scale and shift of this factor, as recorded in all of its streams.
-    scaled = np.rint((sums + bias) * 16778 / 2**23) + case["out_zp"]
-    return np.clip(scaled, 0, 255).astype(np.uint8)
+def sums(case: dict[str, Any], x: Array, weights: Array, bias: Array) -> Array:
+    """Sums of the products of the model's centred tensors; float64 is exact below 2**53."""
+    geometry = ((case["stride"],) * 2, case["padding"], case["depthwise"])
+    centred = [x.astype(np.float64) - case["in_zp"], weights.astype(np.float64) - case["w_zp"]]
+    return convolve(*centred, *geometry) + bias
+
+
+@pytest.fixture(scope="module")
+def devices() -> Iterator[list[Any]]:
+    with (
+        npukit.open("sim:rknpu", strict=True) as rknpu,
+        npukit.open("sim:rocket", strict=True) as rocket,
+    ):
+        yield [rknpu, rocket]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_results_equal_the_formula(name: str) -> None:
+def test_results_equal_the_formula(name: str, devices: list[Any]) -> None:
     case = CASES[name]
     x, weights, bias = tensors(case)
-    with npukit.open("sim:rocket", strict=True) as device:
-        found = execute(device, operation(case), x)
-    np.testing.assert_array_equal(found, formula(case, x, weights, bias))
+    exact = sums(case, x, weights, bias)
+    bits = np.float32(case["in_scale"]) * np.float32(case["w_scale"])
+    real = float(bits / np.float32(case["out_scale"]))
+    assert real == pytest.approx(0.002)
+    limits = np.iinfo(x.dtype)
+    # Mesa's scale and shift of this factor, as recorded in all of its streams.
+    expected = np.clip(np.rint(exact * 16778 / 2**23) + case["out_zp"], limits.min, limits.max)
+    close = np.clip(exact * real + case["out_zp"], limits.min, limits.max)
+    for device, cores in product(devices, (1, 3)):
+        found = execute(device, operation(case), x, cores=cores)
+        np.testing.assert_array_equal(found, expected)
+        assert np.abs(found - close).max() < 0.52
+
+
+@pytest.mark.parametrize("shape", dict.fromkeys((c["h"], c["w"], c["ic"]) for c in CASES.values()))
+def test_sums_of_these_shapes(shape: tuple[int, int, int], devices: list[Any]) -> None:
+    rng = np.random.default_rng(5)
+    first, second = Quantization(0.02, 128), Quantization(0.05, 3)
+    outputs = Quantization(0.06, 100)
+    a, b = random(rng, first, shape), random(rng, second, shape)
+    real = (centred(a, first) * 0.02 + centred(b, second) * 0.05) / 0.06 + 100
+    for device in devices:
+        found = execute(device, add(*shape, first, second, outputs), a, b)
+        np.testing.assert_array_equal(found, added(a, b, first, second, outputs))
+        assert np.abs(found - np.clip(real, 0, 255)).max() < 0.6

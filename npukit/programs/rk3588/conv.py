@@ -238,7 +238,7 @@ class Convolution:
     def _write_cna(self, asm: Assembler, tile: Tile, features: int, weights: int) -> None:
         image, shape, region = self.inputs[0], self.shape, tile.region
         rows, pad_top = shape.rows.seen(region.rows)
-        columns, pad_left = shape.columns.seen(region.columns)
+        columns, pad_left = shape.seen_columns(region)
         width, height, channels = len(columns), len(rows), shape.input_channels(region)
         precision = _FP16 if self._half else 0
         first = region.channels.start if shape.depthwise else 0

@@ -38,8 +38,6 @@ class Axis:
 
     def seen(self, outputs: range) -> tuple[range, int]:
         """The pixels of the image that ``outputs`` need, and the padding before them."""
-        if len(outputs) == self.out:
-            return range(self.size), self.pad
         start = outputs.start * self.stride - self.pad
         end = (outputs.stop - 1) * self.stride - self.pad + self.window
         return range(max(start, 0), min(end, self.size)), max(-start, 0)
@@ -107,13 +105,19 @@ class Shape:
     def weight_bytes(self, region: Region) -> int:
         return self.kernel_bytes(region) * (1 if self.depthwise else len(region.channels))
 
+    def seen_columns(self, region: Region) -> tuple[range, int]:
+        """As ``Axis.seen``, but lines are read to their ends when the output has all columns."""
+        if len(region.columns) == self.columns.out:
+            return range(self.columns.size), self.columns.pad
+        return self.columns.seen(region.columns)
+
     def entries(self, region: Region) -> int:
         """CNA.DATA_ENTRIES: units of 64 bytes (4 atoms of a pixel) that a row fills in the CBUF.
 
         Three atoms that are left take a whole unit, as in NVDLA (calc_entries_per_slice); the
         vendor's value for 40 columns of 40 channels agrees.
         """
-        width = len(self.columns.seen(region.columns)[0])
+        width = len(self.seen_columns(region)[0])
         units, left = divmod(self.input_channels(region) * self.itemsize // ATOM, 4)
         return units * width + (width if left == 3 else -(-left * width // 4))
 
@@ -205,17 +209,17 @@ class Shape:
         """CBUF banks of features and of weights, and the input rows that a task may have.
 
         Weights are kept whole where they fit (one bank more than they need, as Mesa); else they
-        are streamed through 5 banks, or through one. None when no split holds a window and a
-        kernel.
+        are streamed through 5 banks, or through what one kernel needs. None when no split holds a
+        window and a kernel.
         """
         height = len(self.rows.seen(region.rows)[0])
-        width = len(self.columns.seen(region.columns)[0])
+        width = len(self.seen_columns(region)[0])
         if max(width, len(region.columns)) > MAX_WIDTH:
             return None
         row_bytes, kernel_bytes = self.row_bytes(region), self.kernel_bytes(region)
         full = -(-self.weight_bytes(region) // BANK_BYTES) + 1
         choices = [CBUF_BANKS - full] if full + 1 < CBUF_BANKS else []
-        for data in [*choices, 7, CBUF_BANKS - 1]:
+        for data in [*choices, 7, CBUF_BANKS - -(-kernel_bytes // BANK_BYTES)]:
             rows = min(data * BANK_BYTES // row_bytes, MAX_HEIGHT)
             weights = CBUF_BANKS - data
             if rows < min(self.rows.window, height) or kernel_bytes > weights * BANK_BYTES:
