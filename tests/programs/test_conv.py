@@ -177,8 +177,9 @@ def test_float16_is_within_the_bound(
         ((40, 60, 64), None, (3, 3), (1, 1), 1, False),
         ((150, 100, 40), None, (3, 5), (2, 2), 3, True),
         ((40, 40, 256), 160, (3, 3), (1, 1), 2, False),  # weights streamed
-        ((4, 60, 1040), 20, (3, 3), (1, 1), 3, False),  # a window takes more than 5 banks
+        ((4, 60, 1040), 20, (3, 3), (1, 1), 1, False),  # weights streamed beside 8 banks
         ((3, 110, 1040), 20, (3, 3), (1, 1), 1, False),  # a window takes more than 7 banks
+        ((9, 110, 1040), 20, (3, 3), (1, 1), 7, False),  # and then each row needs a task
         ((2500, 1, 16), 16, (3, 1), (1, 1), 2, True),  # more rows than DATAIN_HEIGHT holds
         ((2, 3, 16384), 4, (1, 1), (1, 1), 1, False),
         ((3, 2047, 5), 6, (1, 31), (1, 7), 1, False),

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Our convolutions of the models that Mesa's rocket driver compiled: registers and results."""
+"""Our convolutions of the models that Mesa's rocket driver compiled: registers and results.
+
+And of the float16 convolutions that the vendor's runtime was seen to run: registers.
+"""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +19,7 @@ import npukit
 from npukit import _fast
 from npukit.programs.rk3588.conv import Convolution, add, conv2d, depthwise_conv2d, execute
 from npukit.programs.rk3588.quantize import Quantization
-from npukit.programs.rk3588.registers import CNA, DPU_RDMA, REGISTERS
+from npukit.programs.rk3588.registers import CNA, DPU, DPU_RDMA, REGISTERS
 
 pytestmark = needs_shared
 
@@ -225,3 +228,56 @@ def test_sums_of_these_shapes(shape: tuple[int, int, int], devices: list[Any]) -
         found = execute(device, add(*shape, first, second, outputs), a, b)
         np.testing.assert_array_equal(found, added(a, b, first, second, outputs))
         assert np.abs(found - np.clip(real, 0, 255)).max() < 0.6
+
+
+def _captures() -> dict[str, dict[str, Any]]:
+    path = SHARED / "data" / "rk3588" / "hardware_conv_fp16.json"
+    if not path.is_file():
+        return {}
+    return {each["file"]: each for each in json.loads(path.read_text())["captures"]}
+
+
+CAPTURES = _captures()
+
+THEIR_WAYS = {
+    # 31 for kernels of 3 x 3 and 63 for 1 x 1, whatever the channels are.
+    "CNA.DATA_SIZE1": {"conv_fp16_0", "conv_fp16_1", "conv_fp16_4", "conv_fp16_5", "conv_fp16_6"},
+    # 25 atoms in a surface are filled up to 28.
+    "DPU.DST_SURF_STRIDE": {"conv_fp16_0"},
+    "DPU.SURFACE_ADD": {"conv_fp16_0"},
+    # FEATURE_GRAINS of half of the rows, for a reason that is not known.
+    "CNA.CONV_CON2": {"conv_fp16_6"},
+}
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_float16_registers_equal_the_vendors(name: str) -> None:
+    """The part of a capture that one core runs: its first chain."""
+    capture = CAPTURES[name]
+    channels, height, width = (int(n) for n in capture["input"][2].strip("()").split(",")[1:])
+    kernels, _, *kernel = (int(n) for n in capture["weight"][1].strip("()").split(","))
+    weights = np.zeros((kernels, *kernel, channels), np.float16)
+    op = conv2d(height, width, weights, None, padding="valid")
+    tasks = [[int(word, 16) for word in task["regcmd"]] for task in capture["tasks"]]
+    states = [{w & 0xFFFF: w >> 16 & 0xFFFFFFFF for w in words[:-4]} for words in tasks]
+    bases = (CNA.FEATURE_DATA_ADDR, CNA.DCOMP_ADDR0, DPU.DST_BASE_ADDR)
+    program = op.program(
+        *(  # type: ignore[arg-type]
+            [states[0][base.offset]] if base is bases[0] else states[0][base.offset]
+            for base in bases
+        )
+    )
+    # The last task of the chain says that none follows.
+    chain = next(i for i, words in enumerate(tasks) if not words[-4]) + 1
+    assert len(program.tasks) == chain
+    for index in range(chain):
+        found = program.state(index)
+        different = {
+            str(REGISTERS[register])
+            for register in found.keys() | states[index].keys()
+            if found.get(register, 0) != states[index].get(register, 0)
+        }
+        assert different == {register for register, names in THEIR_WAYS.items() if name in names}
+        assert states[index].keys() <= found.keys()
+        assert program.tasks[index].enable_mask == tasks[index][-1] >> 16 & 0xFFFFFFFF
+    assert not program.unproven

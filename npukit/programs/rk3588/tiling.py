@@ -44,16 +44,13 @@ class Axis:
 
     def fitting(self, outputs: range, pixels: int) -> list[range]:
         """``outputs`` in parts that need at most ``pixels`` each, which hold a window."""
-        if len(self.seen(outputs)[0]) <= pixels:
-            return [outputs]
-        parts = []
-        start = outputs.start
-        while start < outputs.stop:
+        parts, start = [], outputs.start
+        while len(self.seen(range(start, outputs.stop))[0]) > pixels:
             pad = max(self.pad - start * self.stride, 0)
             count = (pixels + pad - self.window) // self.stride + 1
-            parts.append(range(start, min(start + count, outputs.stop)))
+            parts.append(range(start, start + count))
             start += count
-        return parts
+        return [*parts, range(start, outputs.stop)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,26 +205,33 @@ class Shape:
     def _banks(self, region: Region) -> tuple[int, int, int] | None:
         """CBUF banks of features and of weights, and the input rows that a task may have.
 
-        Weights are kept whole where they fit (one bank more than they need, as Mesa); else they
-        are streamed through 5 banks, or through what one kernel needs. None when no split holds a
-        window and a kernel.
+        Weights are kept whole where they fit (for int8 in one bank more than they need, as Mesa,
+        the vendor's fp16 in no more). Else they are streamed, and features have the fewest banks
+        that make the fewest tasks: what Mesa and the vendor were seen to do.
+
+        None when no split holds a window and a kernel.
         """
         height = len(self.rows.seen(region.rows)[0])
         width = len(self.seen_columns(region)[0])
         if max(width, len(region.columns)) > MAX_WIDTH:
             return None
-        row_bytes, kernel_bytes = self.row_bytes(region), self.kernel_bytes(region)
-        full = -(-self.weight_bytes(region) // BANK_BYTES) + 1
-        choices = [CBUF_BANKS - full] if full + 1 < CBUF_BANKS else []
-        for data in [*choices, 7, CBUF_BANKS - -(-kernel_bytes // BANK_BYTES)]:
-            rows = min(data * BANK_BYTES // row_bytes, MAX_HEIGHT)
-            weights = CBUF_BANKS - data
-            if rows < min(self.rows.window, height) or kernel_bytes > weights * BANK_BYTES:
-                continue
-            if height <= rows:
-                data = -(-height * row_bytes // BANK_BYTES)
-            return data, CBUF_BANKS - data, rows
-        return None
+        rows = [
+            min(data * BANK_BYTES // self.row_bytes(region), MAX_HEIGHT)
+            for data in range(CBUF_BANKS)
+        ]
+        least = min(self.rows.window, height)
+        spare = 1 if self.itemsize == 1 else 0
+        data = CBUF_BANKS - spare - -(-self.weight_bytes(region) // BANK_BYTES)
+        if data <= spare or rows[data] < least:
+            most = CBUF_BANKS - -(-self.kernel_bytes(region) // BANK_BYTES)
+            streamed = [data for data in range(1, most + 1) if rows[data] >= least]
+            if not streamed:
+                return None
+            data = min(streamed, key=lambda n: len(self.rows.fitting(region.rows, rows[n])))
+        pixels = rows[data]
+        if height <= pixels:
+            data = -(-height * self.row_bytes(region) // BANK_BYTES)
+        return data, CBUF_BANKS - data, pixels
 
     def _traffic(self, tiles: Sequence[Tile]) -> int:
         """Bytes that the tasks read into the CBUF."""
