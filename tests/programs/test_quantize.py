@@ -13,8 +13,11 @@ from support import SHARED, needs_shared
 
 from npukit.ioctl import ProgramError
 from npukit.programs.rk3588.quantize import (
+    ChannelFactors,
     FixedPoint,
+    PerChannel,
     Quantization,
+    channel_factors,
     conv_factor,
     fixed_point,
     highest_sum,
@@ -187,3 +190,82 @@ def test_unknown_activations_and_types_are_refused() -> None:
         Quantization(1.0).limits("tanh")
     with pytest.raises(ProgramError, match="int8 values"):
         Quantization(1.0).store(np.zeros(3, np.int8))
+
+
+channels = st.lists(st.floats(2.0**-40, 2.0**14, width=32), min_size=1, max_size=12)
+
+
+@given(channels, st.one_of(st.just(0.0), st.floats(2.0**-20, 2.0**13)))
+def test_factors_of_channels_are_within_their_bound(real: list[float], addend: float) -> None:
+    found = channel_factors(real, addend)
+    assert 1 << 14 <= max(found.multipliers) < 1 << 15
+    assert 0 <= found.shift <= 63
+    assert 0 <= found.rest <= 20
+    unit = Fraction(1, 1 << (found.shift + found.rest))
+    for factor, multiplier in zip(real, found.multipliers, strict=True):
+        # At most half of a multiplier's last place, which is 2**-15 of the largest factor.
+        assert abs(multiplier * unit - Fraction(factor)) <= Fraction(max(real)) / (1 << 15)
+    if addend:
+        # What is added comes in the same unit, by 15 bits.
+        assert fixed_point(addend * 2.0**found.rest).shift >= 0
+
+
+@given(channels, st.data())
+def test_results_of_channels_are_within_the_bound(real: list[float], data: st.DataObject) -> None:
+    found = channel_factors(real)
+    sums = [data.draw(INT32) for _ in real]
+    for factor, value, result in zip(real, sums, found(sums).tolist(), strict=True):
+        exact = Fraction(value) * Fraction(factor)
+        if abs(exact) >= 1 << 31 - found.rest - 1:
+            continue  # saturates, and so does any output
+        share = Fraction(max(real)) / Fraction(factor) / (1 << 15)
+        first = abs(exact) * share + Fraction(1, 2 << found.rest)
+        assert abs(result - exact) <= Fraction(1, 2) + first
+
+
+@given(channels, st.data())
+def test_factors_of_channels_round_twice(real: list[float], data: st.DataObject) -> None:
+    """The DPU's order of things, by Python's integers."""
+    found = channel_factors(real)
+    sums = [data.draw(INT32) for _ in real]
+    for multiplier, value, result in zip(
+        found.multipliers, sums, found(sums).tolist(), strict=True
+    ):
+        first = round(Fraction(value * multiplier, 1 << found.shift))
+        first = min(max(first, -(1 << 31)), (1 << 31) - 1)
+        assert result == round(Fraction(first, 1 << found.rest))
+
+
+def test_a_multiplier_that_rounds_up_moves_the_shift() -> None:
+    found = channel_factors([1 - 2.0**-17])
+    assert found == ChannelFactors((1 << 14,), 0, 14)
+
+
+@pytest.mark.parametrize(
+    ("real", "addend", "rule"),
+    [
+        ([], 0.0, "not all positive"),
+        ([1.0, 0.0], 0.0, "not all positive"),
+        ([1.0, float("nan")], 0.0, "not all positive"),
+        ([float("inf")], 0.0, "not all positive"),
+        ([32768.0], 0.0, "need shifts of 0 and -1"),
+        ([2.0**-70], 0.0, "need shifts of 64 and 20"),
+        ([1.0], 32768.0, "need shifts of 16 and -2"),
+    ],
+)
+def test_what_no_factors_of_channels_hold_is_refused(
+    real: list[float], addend: float, rule: str
+) -> None:
+    with pytest.raises(ProgramError, match=rule):
+        channel_factors(real, addend)
+
+
+def test_scales_of_channels_are_checked() -> None:
+    weights = PerChannel(np.array([0.5, 0.25]))
+    assert weights == PerChannel([0.5, 0.25])
+    assert weights.scales == (0.5, 0.25)
+    for bad in (0.0, -1.0, float("nan"), 1e-60):
+        with pytest.raises(ProgramError, match="positive float32"):
+            PerChannel([1.0, bad])
+    with pytest.raises(ProgramError, match="uint8 values"):
+        weights.store(np.zeros(2, np.uint8))
