@@ -35,7 +35,8 @@ def outputs_for(*sizes: int) -> Quantization:
         ((7, 700, 200), 33, (3, 3), (1, 2), (1, 1), Quantization(0.05, 7), "columns"),
         # More columns than DATAIN_WIDTH holds.
         ((4, 5000, 7), 20, (3, 3), (1, 1), (1, 1), None, "columns"),
-        ((1, 8192, 3), 4, (1, 7), (1, 7), (1, 1), None, "columns"),
+        ((3, 9000, 3), 4, (1, 7), (1, 1), (1, 1), None, "columns"),
+        ((2, 12000, 3), 4, (1, 1), (1, 1), (1, 1), None, "columns"),  # NOTCH_ADDR does not do
         # More channels than DATA_CUBE_CHANNEL holds.
         ((2, 3, 16), 8200, (1, 1), (1, 1), (1, 1), Quantization(0.05, 7), "channels"),
         # Depthwise: channels are cut first.

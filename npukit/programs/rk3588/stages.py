@@ -119,7 +119,7 @@ def write_output(
     asm.write(DPU.DST_SURF_STRIDE, DST_SURF_STRIDE=tensor.area)
     asm.write(DPU.DATA_CUBE_WIDTH, WIDTH=width - 1)
     asm.write(DPU.DATA_CUBE_HEIGHT, HEIGHT=rows - 1)
-    notch = tensor.width - width
+    notch = tensor.width - width if rows > 1 else 0
     asm.write(DPU.DATA_CUBE_NOTCH_ADDR, NOTCH_ADDR_1=notch, NOTCH_ADDR_0=notch)
     asm.write(DPU.DATA_CUBE_CHANNEL, ORIG_CHANNEL=real - 1, CHANNEL=count - 1)
     # Sums of windows, which OD_BYPASS leaves out, are for zero points.

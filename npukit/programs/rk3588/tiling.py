@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from npukit.ioctl import ProgramError
 
 from .matmul import BANK_BYTES, CBUF_BANKS, MAX_HEIGHT, MAX_KERNELS
-from .registers import CNA
+from .registers import CNA, DPU
 from .tensor import ATOM, align
 
 MAX_WIDTH = (1 << CNA.DATA_SIZE0.fields["DATAIN_WIDTH"].width) - 1
 """Columns that a task may read or write."""
+MAX_NOTCH = (1 << DPU.DATA_CUBE_NOTCH_ADDR.fields["NOTCH_ADDR_0"].width) - 1
+"""Columns of the output that a task of several rows may leave to others."""
 
 _ENTRY_BYTES = 128
 _UNIT_BYTES = 64
@@ -193,7 +195,8 @@ class Shape:
                     return []
                 data, weights, pixels = banks
                 rows = self.rows.fitting(part.rows, pixels)
-                if self.single_rows and len(columns) < self.columns.out:
+                others = self.columns.out - len(columns)
+                if others > (0 if self.single_rows else MAX_NOTCH):
                     rows = [range(row, row + 1) for row in part.rows]
                 fits = self.weight_bytes(part) <= weights * BANK_BYTES
                 for each in rows:
