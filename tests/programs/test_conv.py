@@ -355,6 +355,20 @@ def weights_of(*shape: int) -> Array:
         ((8, 8), weights_of(4, 32, 1, 4), {}, "WEIGHT_HEIGHT = 32"),
         ((3, 3), weights_of(2, 31, 31, 400), {}, "do not fit the 12 CBUF banks"),
         ((8, 8), weights_of(4, 3, 3, 4), {"addend": Quantization(9.0)}, "shift of -"),
+        ((8, 8), weights_of(4, 3, 3, 4), {"addend": True}, "needs its Quantization"),
+        ((8, 8), weights_of(4, 3, 3, 4), {"dilation": (2, 0)}, "dilation"),
+        ((4, 8), weights_of(4, 3, 3, 4), {"padding": "valid", "dilation": 2}, "spans 5"),
+        ((8, 8), weights_of(4, 3, 3, 4), {"activation": "prelu"}, "one finite number or 4"),
+        ((8, 8), weights_of(4, 3, 3, 4), {"activation": "prelu", "alpha": [1, 2]}, "or 4"),
+        ((8, 8), weights_of(4, 3, 3, 4), {"activation": "prelu", "alpha": np.nan}, "finite"),
+        ((8, 8), weights_of(4, 3, 3, 4), {"activation": "prelu", "alpha": -4e4}, "shift of -1"),
+        ((8, 8), weights_of(4, 3, 3, 4), {"activation": "relu", "alpha": 0.1}, "an alpha for"),
+        (
+            (8, 8),
+            weights_of(4, 3, 3, 4),
+            {"activation": "prelu", "alpha": 0.1, "addend": Quantization(0.01)},
+            "cannot follow an addend",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused(
@@ -373,6 +387,51 @@ def test_biases_are_checked() -> None:
     ):
         with pytest.raises(ProgramError, match=rule):
             conv2d(2, 2, weights, bias, *PLAIN)
+
+
+def test_quantizations_are_given_for_all_or_none() -> None:
+    q = Quantization(0.1)
+    weights = np.zeros((4, 1, 1, 4), np.int8)
+    for quantizations, dtype, rule in (
+        ((q, None, q), np.uint8, "or none for float16"),
+        ((None, None, None), np.int8, "float16 are needed"),
+        ((q, PerChannel([0.1] * 3), q), np.int8, "3 scales of weights for 4"),
+        ((q, PerChannel([0.1] * 4), q), np.uint8, "uint8 values"),
+    ):
+        with pytest.raises(ProgramError, match=rule):
+            conv2d(2, 2, weights.astype(dtype), None, *quantizations)
+    half = weights.astype(np.float16)
+    options: dict[str, Any]
+    for options, rule in (
+        ({"addend": q}, "is float16: True"),
+        ({"activation": "prelu", "alpha": [1, 2, 3, 4]}, "one alpha for all"),
+        ({"activation": "tanh"}, "no activation 'tanh'"),
+    ):
+        with pytest.raises(ProgramError, match=rule):
+            conv2d(2, 2, half, None, **options)
+    with pytest.raises(ProgramError, match="4 floats"):
+        conv2d(2, 2, half, np.zeros(4, np.int32))
+    numbers, slopes = (q, PerChannel([0.1] * 4), q), [1, 2, 3, 4]
+    with pytest.raises(ProgramError, match="positive alpha"):
+        conv2d(2, 2, weights, None, *numbers, activation="prelu", alpha=slopes)
+
+
+def test_a_channel_too_small_for_its_bits_says_so() -> None:
+    """Its multiplier is 0, and what that costs is known."""
+    rng = np.random.default_rng(10)
+    x = rng.integers(-128, 128, (3, 3, 16), np.int8)
+    weights = rng.integers(-127, 128, (4, 1, 1, 16), np.int8)
+    q = Quantization(0.1, 0, "int8")
+    errors = {}
+    for smallest in (0.01, 1e-4, 1e-7):
+        op = conv2d(3, 3, weights, None, q, PerChannel([0.01, 0.01, 0.01, smallest]), q)
+        errors[smallest] = op.scale_error
+        with npukit.open("sim:rknpu", strict=True) as device:
+            found = execute(device, op, x)
+        real = x.astype(np.int64) @ weights[3, 0, 0].astype(np.int64) * smallest
+        assert np.abs(found[..., 3] - real.clip(-128, 127)).max() <= 0.5 + op.scale_error
+    assert errors[0.01] < errors[1e-4] < 0.1
+    assert errors[1e-7] < 16 * 127 * 255 * 1e-7  # what the largest sum makes of it
 
 
 def test_depthwise_weights_have_one_kernel_for_a_channel() -> None:

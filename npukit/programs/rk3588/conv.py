@@ -30,23 +30,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npukit import _fast
 from npukit.ioctl import ProgramError
 
 from .matmul import MAX_GRAINS
 from .operation import Operation, check_addresses, execute
 from .program import Assembler, Program
-from .quantize import (
-    MAX_SHIFT,
-    SCALE_BITS,
-    FixedPoint,
-    PerChannel,
-    Quantization,
-    channel_factors,
-    conv_factor,
-    fixed_point,
-)
+from .quantize import FixedPoint, PerChannel, Quantization, fixed_point
 from .registers import CNA, CORE, DPU, DPU_RDMA
+from .scheme import OPERANDS, float_scheme, integer_scheme, pack_constants
 from .stages import Finish, write_finish, write_operand, write_output, write_zeros
 from .tensor import ATOM, CONV_GROUP, Tensor, align
 from .tiling import Axis, Region, Shape, Tile
@@ -74,8 +65,6 @@ _COMBINED = 5
 _FP16 = 2
 _BRDMA_ADD = 1
 _BRDMA_ALL = 7
-_GROUP = np.dtype([("add", np.int32, 8), ("window", np.int16, 8), ("factor", np.int16, 8)])
-"""BRDMA's operands of 8 channels (measured, rocket-userspace)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,7 +195,7 @@ class Convolution:
         operands = use = 0
         if self.bias_offset is not None:
             use = _BRDMA_ADD if self.factor_shift is None else _BRDMA_ALL
-            size = 4 if use == _BRDMA_ADD else _GROUP.itemsize // 8
+            size = 4 if use == _BRDMA_ADD else OPERANDS.itemsize // 8
             operands = constants + self.bias_offset + size * region.channels.start
         asm.write(DPU_RDMA.RDMA_BRDMA_CFG, BRDMA_DATA_USE=use)
         asm.write(DPU_RDMA.RDMA_BS_BASE_ADDR, BS_BASE_ADDR=operands)
@@ -389,6 +378,12 @@ class Addition:
 
 # ---- Making operations --------------------------------------------------------------------------
 
+_Quantizations = tuple[Quantization | None, Quantization | PerChannel | None, Quantization | None]
+_Geometry = tuple[
+    int | tuple[int, int], str | tuple[int, int, int, int], int | tuple[int, int]
+]  # stride, padding, dilation
+_Fused = tuple[str, npt.ArrayLike | None, Quantization | bool | None]  # activation, alpha, addend
+
 
 def _pair(value: int | tuple[int, int], name: str) -> tuple[int, int]:
     pair = (value, value) if isinstance(value, int) else value
@@ -425,8 +420,8 @@ def _axes(
     size: tuple[int, int],
     kernel: tuple[int, int],
     stride: int | tuple[int, int],
-    dilation: int | tuple[int, int],
     padding: str | tuple[int, int, int, int],
+    dilation: int | tuple[int, int],
 ) -> tuple[Axis, Axis]:
     strides, dilations = _pair(stride, "stride"), _pair(dilation, "dilation")
     pads: tuple[str | tuple[int, int], str | tuple[int, int]]
@@ -444,125 +439,17 @@ def _axes(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Scheme:
-    """The arithmetic of a convolution: what is packed, and what the DPU is told."""
-
-    weights: Array
-    """Stored."""
-    zero: int
-    biases: Array | None
-    """int64, the zero point's share included; or float32."""
-    factors: Array | None
-    """int16: of channels, or of negative sums."""
-    factor_shift: int | None
-    slopes: bool
-    finish: Finish
-    scale_error: float
-
-
-def _float_scheme(
-    weights: Array, bias: Array | None, activation: str, alpha: Array | None, fused: bool
-) -> _Scheme:
-    if weights.dtype != np.float16:
-        raise ProgramError(
-            message=f"weights of {weights.dtype} without quantizations: float16 are needed"
-        )
-    slope = None
-    if alpha is not None:
-        if np.ptp(alpha):
-            raise ProgramError(message="in float16 prelu has one alpha for all channels")
-        slope = float(alpha[0])
-    biases = None if bias is None else bias.astype(np.float32)
-    finish = Finish.make_half(activation, fused, slope)
-    return _Scheme(weights, 0, biases, None, None, False, finish, 0.0)
-
-
-def _integer_scheme(
-    weights: Array,
-    bias: Array | None,
-    quantizations: tuple[Quantization, Quantization | PerChannel, Quantization],
-    activation: str,
-    alpha: Array | None,
-    addend: Quantization | None,
-    depthwise: bool,
-) -> _Scheme:
-    inputs, kind, outputs = quantizations
-    stored = kind.store(weights)
-    zero = kind.stored_zero_point
-    centred = stored.astype(np.int64) - zero
-    axes = (0, 1, 2) if depthwise else (1, 2, 3)
-    biases = -centred.sum(axis=axes) * inputs.stored_zero_point
-    largest = np.abs(centred).sum(axis=axes) * 255
-    if bias is not None:
-        biases += bias
-        largest += np.abs(bias.astype(np.int64))
-    if biases.min() < -(1 << 31) or biases.max() >= 1 << 31:
-        raise ProgramError(message="a bias exceeds 32 bits with the zero point's share")
-
-    factors = shift = slope = operand = None
-    slopes = alpha
-    if alpha is not None and alpha[0] > 0 and not np.ptp(alpha):
-        # BN has one positive factor for all channels, BS one of either sign for each.
-        slope, slopes = fixed_point(float(alpha[0])), None
-    step, out_step = (float(np.float32(q.scale)) for q in (inputs, outputs))
-    zero_of_addend = addend.stored_zero_point if addend else 0
-    if isinstance(kind, PerChannel):
-        if slopes is not None:
-            raise ProgramError(
-                message="prelu has one positive alpha where weights have a scale for each channel"
-            )
-        real = step * np.array(kind.scales, np.float32).astype(np.float64) / out_step
-        added = float(np.float32(addend.scale)) / out_step if addend else 0.0
-        scales = channel_factors(real, added)
-        factors, shift = np.array(scales.multipliers, np.int16), scales.shift
-        last = FixedPoint(1, scales.rest)
-        operand = fixed_point(added * 2.0**scales.rest) if addend else None
-        used = factors * 2.0 ** -(scales.shift + scales.rest)
-        rounding = 2.0 ** -(scales.rest + 1)
-    else:
-        last = conv_factor(inputs, kind, outputs)
-        product = np.float32(inputs.scale) * np.float32(kind.scale)
-        if addend:
-            operand = fixed_point(float(np.float32(addend.scale) / product))
-        real = np.full(len(biases), step * float(np.float32(kind.scale)) / out_step)
-        used = np.full(len(biases), last.scale * 2.0**-last.shift)
-        rounding = 0.0
-        if slopes is not None:
-            factors, shift = _slope_factors(slopes)
-    finish = Finish.make(last, outputs, activation, operand, zero_of_addend, slope)
-    error = float((np.abs(used - real) * np.minimum(255 / real, largest)).max()) + rounding
-    return _Scheme(stored, zero, biases, factors, shift, slopes is not None, finish, error)
-
-
-def _slope_factors(slopes: Array) -> tuple[npt.NDArray[np.int16], int]:
-    """int16 and a shift: the nearest to ``slopes``, but for one that would round up to 2**15."""
-    largest = float(np.abs(slopes).max())
-    shift = SCALE_BITS - int(np.frexp(largest)[1])
-    if not 0 <= shift <= MAX_SHIFT:
-        raise ProgramError(
-            message=f"alphas up to {largest:g} need a shift of {shift}; 0 to {MAX_SHIFT} exist"
-        )
-    scaled = np.rint(np.ldexp(slopes, shift))
-    return np.clip(scaled, -(1 << 15), (1 << 15) - 1).astype(np.int16), shift
-
-
 def _make(
-    height: int,
-    width: int,
+    size: tuple[int, int],
     weights: Array,
     bias: Array | None,
-    quantizations: tuple[
-        Quantization | None, Quantization | PerChannel | None, Quantization | None
-    ],
-    stride: int | tuple[int, int],
-    padding: str | tuple[int, int, int, int],
-    dilation: int | tuple[int, int],
-    activation: str,
-    alpha: npt.ArrayLike | None,
-    addend: Quantization | bool | None,
+    quantizations: _Quantizations,
+    geometry: _Geometry,
+    fused: _Fused,
     depthwise: bool,
 ) -> Convolution:
+    height, width = size
+    activation, alpha, addend = fused
     weights = np.asarray(weights)
     if weights.ndim != 4 or not weights.size or (depthwise and len(weights) != 1):
         shape = "(1, height, width, channels)" if depthwise else "(out, height, width, in)"
@@ -571,7 +458,7 @@ def _make(
         raise ProgramError(message=f"an image of {height} x {width} pixels")
     in_channels = weights.shape[3]
     out_channels = in_channels if depthwise else len(weights)
-    rows, columns = _axes((height, width), weights.shape[1:3], stride, dilation, padding)
+    rows, columns = _axes(size, weights.shape[1:3], *geometry)
     given = None if bias is None else np.asarray(bias)
     alphas = _alphas(activation, alpha, out_channels)
     if alphas is not None:
@@ -588,7 +475,7 @@ def _make(
             raise ProgramError(
                 message=f"bias {given.dtype}{given.shape}: {out_channels} floats are needed"
             )
-        scheme = _float_scheme(weights, given, activation, alphas, addend is not None)
+        scheme = float_scheme(weights, given, activation, alphas, addend is not None)
     elif inputs is None or kind is None or outputs is None:
         raise ProgramError(
             message="quantizations of inputs, weights and outputs are needed, or none for float16"
@@ -604,7 +491,7 @@ def _make(
             raise ProgramError(
                 message=f"{len(kind.scales)} scales of weights for {out_channels} channels"
             )
-        scheme = _integer_scheme(
+        scheme = integer_scheme(
             weights, given, (inputs, kind, outputs), activation, alphas, addend, depthwise
         )
 
@@ -613,7 +500,7 @@ def _make(
     group = (4 if depthwise else 2) * lanes
     written = align(out_channels, group)
     read = align(in_channels, group if depthwise else lanes)
-    constants, bias_offset = _pack_constants(scheme, written, group, depthwise)
+    constants, bias_offset = pack_constants(scheme, written, group, depthwise)
     image = Tensor(height, width, in_channels, inputs, read // lanes)
     output = Tensor(rows.out, columns.out, out_channels, outputs, written // lanes)
     tensors: tuple[Tensor, ...] = (image,)
@@ -653,47 +540,6 @@ def _alphas(activation: str, alpha: npt.ArrayLike | None, channels: int) -> Arra
     return np.broadcast_to(values, (channels,))
 
 
-def _pack_constants(
-    scheme: _Scheme, channels: int, group: int, depthwise: bool
-) -> tuple[npt.NDArray[np.uint8], int | None]:
-    """Weights in groups, the operands of ``channels`` behind them, and where these are."""
-    pack = _pack_depthwise if depthwise else _pack_direct
-    packed = pack(scheme.weights, group, scheme.zero).reshape(-1).view(np.uint8)
-    operands = np.zeros(0, np.uint8)
-    if scheme.biases is not None:
-        kind = np.float32 if scheme.biases.dtype.kind == "f" else np.int32
-        biases = np.zeros(channels, kind)
-        biases[: len(scheme.biases)] = scheme.biases
-        operands = biases.view(np.uint8)
-        if scheme.factors is not None:
-            factors = np.zeros(channels, np.int16)
-            factors[: len(scheme.factors)] = scheme.factors
-            groups = np.zeros(channels // 8, _GROUP)
-            groups["add"], groups["factor"] = biases.reshape(-1, 8), factors.reshape(-1, 8)
-            operands = groups.view(np.uint8)
-    offset = align(len(packed), 64)
-    constants = np.zeros(offset + len(operands), np.uint8)
-    constants[: len(packed)] = packed
-    constants[offset:] = operands
-    constants.setflags(write=False)
-    return constants, offset if len(operands) else None
-
-
-def _pack_direct(stored: Array, group: int, zero: int) -> Array:
-    full = np.zeros((align(len(stored), group), *stored.shape[1:]), stored.dtype)
-    full[: len(stored)] = stored
-    return _fast.pack_weights(full, zero)
-
-
-def _pack_depthwise(stored: Array, group: int, zero: int) -> Array:
-    """Groups of channels; in each the taps, in each tap the channels."""
-    taps = stored.reshape(-1, stored.shape[3])
-    full = np.full((len(taps), align(taps.shape[1], group)), zero, stored.dtype)
-    full[:, : taps.shape[1]] = taps
-    groups = full.reshape(len(taps), -1, group)
-    return np.ascontiguousarray(groups.transpose(1, 0, 2))
-
-
 def conv2d(
     height: int,
     width: int,
@@ -727,20 +573,8 @@ def conv2d(
     ProgramError: what no task can do; the text says which limit.
     """
     quantizations = (inputs, weights_quantization, outputs)
-    return _make(
-        height,
-        width,
-        weights,
-        bias,
-        quantizations,
-        stride,
-        padding,
-        dilation,
-        activation,
-        alpha,
-        addend,
-        False,
-    )
+    geometry, fused = (stride, padding, dilation), (activation, alpha, addend)
+    return _make((height, width), weights, bias, quantizations, geometry, fused, False)
 
 
 def depthwise_conv2d(
@@ -761,20 +595,8 @@ def depthwise_conv2d(
 ) -> Convolution:
     """Each channel with its own kernel: ``weights`` (1, kh, kw, channels). Else as ``conv2d``."""
     quantizations = (inputs, weights_quantization, outputs)
-    return _make(
-        height,
-        width,
-        weights,
-        bias,
-        quantizations,
-        stride,
-        padding,
-        dilation,
-        activation,
-        alpha,
-        addend,
-        True,
-    )
+    geometry, fused = (stride, padding, dilation), (activation, alpha, addend)
+    return _make((height, width), weights, bias, quantizations, geometry, fused, True)
 
 
 def fully_connected(
