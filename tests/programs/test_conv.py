@@ -517,3 +517,12 @@ def test_what_no_capture_shows_is_marked_unproven() -> None:
         addend=Quantization(0.01),
     )
     assert len(odd.program([0, 0], 0, 0).unproven) == 4
+    half = weights_of(1, 3, 3, 40).astype(np.float16)
+    bare = conv2d(8, 9, np.ones((4, 3, 3, 32), np.float16), None)
+    assert bare.program([0], 0, 0).unproven == ()
+    deep = depthwise_conv2d(8, 8, half, np.zeros(40, np.float32), dilation=2, addend=True)
+    found = deep.program([0, 0], 0, 0).unproven
+    assert {"a dilated kernel", "an addend in fp16", "biases in fp16"} < {*found}
+    wide = conv2d(3, 3000, weights_of(4, 3, 3, 16), None, *PLAIN, activation="prelu", alpha=0.1)
+    found = wide.program([0], 0, 0).unproven
+    assert {"a task has part of the columns", "factors of negative sums alone"} < {*found}

@@ -325,8 +325,8 @@ class Convolution:
             yield f"{'fp16' if half else 'int8'} sums are clamped in the DPU"
         if self.finish.operand is not None:
             yield "an addend in fp16" if half else "the scale of an addend is by formula"
-        if self.factor_shift is not None or self.finish.slope is not None:
-            yield "factors of channels or of negative sums"
+        if self.slopes or self.finish.slope is not None:
+            yield "factors of negative sums alone"
         if half and self.bias_offset is not None:
             yield "biases in fp16"
         if half and shape.depthwise:
