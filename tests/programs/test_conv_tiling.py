@@ -171,6 +171,31 @@ def test_cores_share(name: str, shape: tuple[int, int, int], kernels: int, share
     assert max(sizes) - min(sizes) <= (op.shape.group if shared == "channels" else 1)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"addend": Quantization(0.05, 7)},
+        {"activation": "prelu", "alpha": np.linspace(-1, 1, 160)},
+        {"quantizations": "channel", "addend": Quantization(0.05, 7), "activation": "relu"},
+        {"quantizations": None, "addend": True},
+    ],
+    ids=["addend", "slopes", "channels", "float16"],
+)
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_what_channels_have_goes_with_them(options: dict[str, Any], depthwise: bool) -> None:
+    """Biases, factors and addends of kernels that another core or task computes."""
+    rng = np.random.default_rng(11)
+    numbers: Any = (PLAIN[0], PLAIN[1], outputs_for(1 if depthwise else 160))
+    given = options.get("quantizations", numbers)
+    if given == "channel":
+        given = (numbers[0], PerChannel(rng.uniform(0.001, 0.01, 160)), numbers[2])
+    options = {**options, "quantizations": given}
+    with npukit.open("sim:rknpu", strict=True) as device:
+        kernels = None if depthwise else 160
+        op = check(device, rng, (1, 1, 160), kernels, (1, 1), **options)
+    assert len({part.channels.start for part in op.shape.parts(3)}) > 1
+
+
 @pytest.mark.parametrize("name", ["rknpu", "rknpu-misc", "rocket"])
 @pytest.mark.parametrize("cores", [1, 2, 3])
 def test_drivers_get_a_chain_for_each_core(name: str, cores: int) -> None:
@@ -233,8 +258,10 @@ def test_fully_connected(batch: int, kind: str) -> None:
         x, weights = (
             rng.standard_normal(s).astype(np.float16) for s in ((batch, 1, 300), (70, 300))
         )
-        op = fully_connected(batch, weights, None, activation="relu")
-        expected = np.maximum(x[:, 0].astype(np.float64) @ weights.astype(np.float64).T, 0)
+        biases = rng.standard_normal(70).astype(np.float32)
+        op = fully_connected(batch, weights, biases, activation="relu")
+        sums = x[:, 0].astype(np.float64) @ weights.astype(np.float64).T + biases
+        expected = np.maximum(sums, 0)
         tolerance = 0.02
     else:
         x = rng.integers(0, 256, (batch, 1, 300), np.uint8)
