@@ -47,23 +47,22 @@ class Field:
 
 
 class Register:
-    """One 32-bit register: ``offset`` and ``fields`` (highest bits first)."""
+    """One 32-bit register: ``offset`` and ``fields`` (highest bits first).
 
-    __slots__ = ("block", "fields", "name", "offset")
+    ``mask`` has all bits that some field covers; the others are reserved.
+    """
+
+    __slots__ = ("block", "fields", "mask", "name", "offset")
 
     def __init__(self, offset: int, **fields: tuple[int, int] | tuple[int, int, bool]) -> None:
         self.offset = offset
         self.fields = {name: Field(name, *bits) for name, bits in fields.items()}
+        self.mask = sum(field.mask for field in self.fields.values())
         self.name = ""
         self.block: type[Block] = Block
 
     def __set_name__(self, owner: type[Block], name: str) -> None:
         self.block, self.name = owner, name
-
-    @property
-    def mask(self) -> int:
-        """All bits that some field covers; the others are reserved."""
-        return sum(field.mask for field in self.fields.values())
 
     @property
     def undocumented(self) -> bool:
