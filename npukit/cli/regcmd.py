@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+from pathlib import Path
 from typing import BinaryIO, TextIO
 
 import click
 
 from npukit.programs.rk3588 import text
+from npukit.programs.rk3588.explain import describe, explain_words
 
 
 @click.group()
@@ -33,3 +38,23 @@ def asm(file: TextIO, output: BinaryIO | None) -> None:
         return
     for word in words:
         click.echo(f"{int(word):016x}")
+
+
+@regcmd.command()
+@click.argument("source", nargs=-1, required=True, metavar="FILE|HEX...")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def explain(source: tuple[str, ...], as_json: bool) -> None:
+    """Say what a stream does, and what is wrong with it: of FILE ("-": stdin), or of words in HEX.
+
+    Exit status 1 when something is wrong.
+    """
+    if source == ("-",):
+        data = sys.stdin.buffer.read()
+    elif len(source) == 1 and os.path.isfile(source[0]):
+        data = Path(source[0]).read_bytes()
+    else:
+        data = " ".join(source).encode()
+    words = text.read_words(data)
+    tasks = describe(words)
+    click.echo(json.dumps(tasks, indent=2) if as_json else explain_words(words))
+    sys.exit(any(task["problems"] for task in tasks))

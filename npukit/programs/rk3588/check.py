@@ -25,6 +25,7 @@ from npukit import _fast
 from npukit.ioctl import ProgramError
 
 from .decode import COMBINED, FP16, INT32, Access, TaskView
+from .matmul import BANK_BYTES, CBUF_BANKS
 from .program import INT_MASK_DPU, INT_MASK_PPU, TRAILER_WORDS, Program, Words
 from .registers import (
     CNA,
@@ -40,14 +41,12 @@ from .registers import (
     REGISTERS,
     Register,
 )
+from .tensor import ATOM
 from .text import split_tasks
 
 Array = npt.NDArray[Any]
 
-CBUF_BANKS = 12
-BANK_BYTES = 32768
 _BRDMA_ALL = 7
-_ATOM = 16
 _ALL = sum(1 << bit for bit in ENABLE_BITS.values())
 _EXECUTER = CNA.S_POINTER.fields["EXECUTER"].mask
 _MASKS = np.zeros(0x4000, np.uint32)
@@ -131,7 +130,7 @@ def _check_bytes(image: bytes) -> Checked:
         text = (
             f"target {int(targets[word]):#06x}, but its block is {register.block.target:#06x}"
             if astray[word]
-            else f"reserved bits {value & ~register.mask:#x} are set: some field overflows"
+            else f"reserved bits {value & ~int(legal[word]):#x} are set: some field overflows"
         )
         problems.append(Problem(0, text, word, register, None, value))
     enable, trailer = _trailer(words, targets, values, offsets)
@@ -189,7 +188,8 @@ class _Task:
             )
         if "DPU" in blocks and self.view.flying and "DPU_RDMA" not in blocks:
             self._wrong(DPU.FEATURE_MODE_CFG, "FLYING_MODE", "nothing reads: start DPU_RDMA")
-        self._written()
+        if not self._written():
+            return self.problems
         if {"CNA", "CORE", "DPU"} <= blocks:
             self._convolution()
         if "DPU" in blocks:
@@ -210,7 +210,7 @@ class _Task:
 
     def _expect(self, register: Register, field: str, wanted: int, text: str) -> None:
         if self.view(register, field) != wanted:
-            self._wrong(register, field, f"{text}: {wanted}")
+            self._wrong(register, field, f"{text}, which gives {int(wanted)}")
 
     def _expect_all(self, rows: Iterable[tuple[Register, str, int, str]]) -> None:
         for row in rows:
@@ -224,19 +224,22 @@ class _Task:
         return not zero
 
     def _aligned(self, register: Register, field: str) -> None:
-        if self.view(register, field) % _ATOM:
+        if self.view(register, field) % ATOM:
             self._wrong(register, field, "is not a multiple of 16")
 
     # Rules.
 
-    def _written(self) -> None:
+    def _written(self) -> bool:
         """Sizes and addresses that are not written are those of whatever ran before."""
-        for block in sorted(self.view.blocks & _ESSENTIAL.keys()):
-            for register in _ESSENTIAL[block]:
-                if register.offset not in self.view.registers:
-                    self.problems.append(
-                        Problem(0, f"{register} is not written: it keeps what ran before")
-                    )
+        missing = [
+            str(register)
+            for block in sorted(self.view.blocks & _ESSENTIAL.keys())
+            for register in _ESSENTIAL[block]
+            if register.offset not in self.view.registers
+        ]
+        if missing:
+            self._say(f"not written, so they keep what ran before: {', '.join(missing)}")
+        return not missing
 
     def _convolution(self) -> None:
         view = self.view
@@ -244,7 +247,7 @@ class _Task:
         if not self._positive(*sizes):
             return
         height, width, channels = view.image
-        if channels * view.element % _ATOM:
+        if channels * view.element % ATOM:
             self._wrong(CNA.DATA_SIZE1, "DATAIN_CHANNEL", "does not fill atoms of 16 bytes")
         if not view.channel_last:
             if not view(CNA.CONV_CON1, "GROUP_LINE_OFF") and view(CNA.DMA_CON1, "LINE_STRIDE") % 4:
@@ -355,7 +358,7 @@ class _Task:
         else:
             half = view(CNA.CONV_CON1, "IN_PRECISION") == FP16
             element = {0: 1, 1: 2, 2: 2, INT32: 4, 5: 4}.get(precision, 1)
-            atoms = (16 if half else 32) * (2 if view.depthwise else 1) * element // _ATOM
+            atoms = (16 if half else 32) * (2 if view.depthwise else 1) * element // ATOM
             if view.depthwise and precision == INT32:
                 self._wrong(DPU.DATA_FORMAT, "OUT_PRECISION", "sums of depthwise exceed SIZE_E")
                 return
@@ -549,12 +552,19 @@ def check(program: Program, address: int = 0) -> list[Problem]:
 
 def _each(streams: Sequence[Stream]) -> list[Problem]:
     return [
-        problem for number, stream in enumerate(streams) for problem in _checked(stream).of(number)
+        problem
+        for number, stream in enumerate(streams)
+        for problem in (*_checked(stream).of(number), *_overlaps(stream, number))
     ]
 
 
+def read_task(words: Words) -> Checked:
+    """One task by itself. What was read is remembered: programs are submitted again and again."""
+    return _check_bytes(np.ascontiguousarray(words, np.uint64).tobytes())
+
+
 def _checked(stream: Stream) -> Checked:
-    return _check_bytes(np.ascontiguousarray(stream.words, np.uint64).tobytes())
+    return read_task(stream.words)
 
 
 def _chain(

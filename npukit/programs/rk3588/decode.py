@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from .registers import CNA, DPU, DPU_RDMA, ENABLE_BITS, PPU, PPU_RDMA, Register
+from .tensor import ATOM
 
-ATOM = 16
 INT8, INT16, FP16, INT32, FP32 = 0, 1, 2, 4, 5
 BYTES = {INT8: 1, INT16: 2, FP16: 2, 3: 2, INT32: 4, FP32: 4, 7: 4}
 """Of an element, by the registers' precision; int4 is not among them."""
