@@ -125,6 +125,13 @@ def mmap(
 def munmap(mapping: Mapping) -> None:
     """mapping.close()"""
 
+def fence() -> None:
+    """A full memory barrier between this processor and whatever shares its memory, devices too.
+
+    No load or store moves across it, in either direction. It moves no caches: memory that a device
+    does not see coherently needs its driver's own synchronization as well.
+    """
+
 # ---- Copies -------------------------------------------------------------------------------------
 
 def copy(dst: _Writable, src: _Readable, strategy: str | None = None) -> None:

@@ -49,6 +49,7 @@ from npukit.c_cpu cimport (
     npukit_simd_name,
     npukit_simd_set,
 )
+from npukit.c_fence cimport npukit_fence
 from npukit.c_numpy cimport PyArray_NewFromDescr, PyArray_Type
 from npukit.c_pack cimport (
     NPUKIT_ATOM,
@@ -319,6 +320,10 @@ def munmap(Mapping mapping not None):
 
 
 # ---- Copies -------------------------------------------------------------------------------------
+
+def fence():
+    npukit_fence()
+
 
 cdef tuple STRATEGIES = ("plain", "stream", "threads", "stream+threads")  # enum order of copy.h
 
