@@ -3,7 +3,7 @@
 
 import sys
 
-from npukit.devices.fastrpc import FastRpcDevice
+from npukit.devices.fastrpc import UNVERIFIED, FastRpcDevice
 from npukit.programs.hexagon import idl
 from npukit.sim.cdsp import SHELL
 
@@ -12,7 +12,7 @@ HEAD, DATA = b"\x10\0\0\0\x10\0\0\0", b"0123456789abcdef"
 
 def main() -> None:
     with FastRpcDevice.open() as device:
-        device.start(SHELL)
+        device.start(SHELL, verify=UNVERIFIED)
         with idl.load("echo.idl").open(device) as echo:
             print("ready", flush=True)
             for line in sys.stdin:

@@ -12,7 +12,7 @@ import pytest
 
 from npukit import _fast
 from npukit.abi import fastrpc as abi
-from npukit.devices.fastrpc import DmaBuffer, FastRpcDevice
+from npukit.devices.fastrpc import UNVERIFIED, DmaBuffer, FastRpcDevice
 from npukit.programs.hexagon import idl
 from npukit.sim import SimKernel
 from npukit.sim.cdsp import SHELL
@@ -70,7 +70,7 @@ class TestDoor:
 def session():
     kernel = SimKernel(["fastrpc-cdsp", "dma_heap"])
     with FastRpcDevice.open(kernel=kernel) as device:
-        device.start(SHELL)
+        device.start(SHELL, verify=UNVERIFIED)
         with idl.load("echo.idl").open(device) as echo:
             yield device, echo
 

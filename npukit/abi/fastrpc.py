@@ -18,6 +18,7 @@ and remote.h of Qualcomm's user library, which agree; the REMOTE_SCALARS_* names
 from __future__ import annotations
 
 from ctypes import c_char, c_int32, c_uint8, c_uint32, c_uint64
+from typing import NamedTuple, Self
 
 from npukit.ioctl import IO, IOWR, Ioctl, Pointer, Struct
 
@@ -120,6 +121,47 @@ def REMOTE_SCALARS_LENGTH(sc: int) -> int:
         + REMOTE_SCALARS_INHANDLES(sc)
         + REMOTE_SCALARS_OUTHANDLES(sc)
     )
+
+
+class Scalars(NamedTuple):
+    """A scalars word taken apart: ``Scalars.of(word)``; ``scalars(*parts)`` makes it again."""
+
+    method: int
+    in_bufs: int
+    out_bufs: int
+    in_handles: int
+    out_handles: int
+    attr: int
+
+    @classmethod
+    def of(cls, word: int) -> Self:
+        """ValueError when ``word`` does not fit in 32 bits."""
+        if not 0 <= word < 1 << 32:
+            raise ValueError(f"{word:#x} is no scalars word of 32 bits")
+        return cls(
+            REMOTE_SCALARS_METHOD(word),
+            REMOTE_SCALARS_INBUFS(word),
+            REMOTE_SCALARS_OUTBUFS(word),
+            REMOTE_SCALARS_INHANDLES(word),
+            REMOTE_SCALARS_OUTHANDLES(word),
+            REMOTE_SCALARS_METHOD_ATTR(word),
+        )
+
+
+def scalars(
+    method: int,
+    in_bufs: int = 0,
+    out_bufs: int = 0,
+    in_handles: int = 0,
+    out_handles: int = 0,
+    attr: int = 0,
+) -> int:
+    """The scalars word of a call; Scalars.of takes it apart.
+
+    ``method`` is what the word holds: 31 for all methods from 31 on. ValueError when a part does
+    not fit its bits.
+    """
+    return REMOTE_SCALARS_MAKEX(attr, method, in_bufs, out_bufs, in_handles, out_handles)
 
 
 class fastrpc_invoke_args(Struct):

@@ -6,7 +6,7 @@ gives. A call blocks until the DSP answers, and the DSP may call back to the hos
 memory meanwhile, so no lock is held across any call here.
 
     with FastRpcDevice.open("cdsp") as dsp:
-        dsp.start("/usr/lib/dsp/cdsp/fastrpc_shell_unsigned_3")
+        dsp.start("/usr/lib/dsp/cdsp/fastrpc_shell_unsigned_3", verify=ShellVerifier(...))
         handle = dsp.open_module("file:///libecho_skel.so?echo_skel_handle_invoke&_modver=1.0")
         (copy,) = dsp.invoke(handle, 2, [b"\\3\\0\\0\\0\\3\\0\\0\\0", b"abc"], [3])
 
@@ -29,8 +29,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from npukit import _fast
 from npukit.abi import fastrpc as abi
 from npukit.abi import hexagon
+from npukit.abi.fastrpc import Scalars, scalars
 from npukit.ioctl import (
     DeviceBusy,
     DeviceLost,
@@ -45,10 +47,10 @@ from npukit.ioctl.kernel import round_to_page
 from .base import Device, OpenFile
 from .dma_buf import DmaBuf
 from .dma_heap import DmaHeap
-from .fastrpc_errors import HexagonError, SizeLimit, SizeOverflow
+from .fastrpc_errors import AmbiguousResult, HexagonError, SizeLimit, SizeOverflow
 from .fastrpc_host import Host, Listener, grow_heap, shrink_heap
 from .fastrpc_session import Connection, Row, explain
-from .shell import ShellVerifier, find_shell, read_shell
+from .shell import UNVERIFIED, ShellRejected, ShellVerifier, Verifier, find_shell, read_shell
 
 DEFAULT_LIMIT = 256 << 20
 """Bytes that one DmaBuffer may have, unless its device or caller says otherwise."""
@@ -57,6 +59,26 @@ SHELL_LIMIT = 2 << 20
 """INIT_FILELEN_MAX of the driver."""
 
 DLERROR_BYTES = 255
+
+__all__ = [
+    "DEFAULT_LIMIT",
+    "DLERROR_BYTES",
+    "SHELL_LIMIT",
+    "UNVERIFIED",
+    "AmbiguousResult",
+    "DmaBuffer",
+    "DmaSlice",
+    "FastRpcDevice",
+    "HexagonError",
+    "Host",
+    "Scalars",
+    "ShellRejected",
+    "ShellVerifier",
+    "SizeLimit",
+    "SizeOverflow",
+    "holders",
+    "scalars",
+]
 
 _CAPABILITY_POISON = 0xA5C3_3C5A
 _CDSP = 3
@@ -89,8 +111,9 @@ class DmaBuffer(DmaBuf):
 
     ``size`` is of whole pages. ``with buffer.write() as array`` and ``with buffer.read() as array``
     give the CPU its turn: DMA_BUF_IOCTL_SYNC moves what caches hold of a heap's memory (that of
-    alloc is coherent, and the call does nothing); the barriers between CPU and DSP are the driver's
-    own, at both ends of a call.
+    alloc is coherent, and the call does nothing), and a full memory barrier stands inside of both
+    ends: what the block reads is read after the DSP wrote it, what it wrote is there before the DSP
+    may be told. So a module that polls shared memory, with no call going on, sees it in order too.
 
     Synchronization: may be used by any thread, not by several at once.
     """
@@ -187,6 +210,14 @@ class DmaBuffer(DmaBuf):
             view = array[:]
             view.flags.writeable = False
             yield view
+
+    def _begin(self, mode: str, timeout: float) -> None:
+        super()._begin(mode, timeout)
+        _fast.fence()
+
+    def _end(self, mode: str) -> None:
+        _fast.fence()
+        super()._end(mode)
 
     def buffer_row(self) -> Row:
         return Row(self.map().address, self.size, self.fd)
@@ -367,6 +398,12 @@ class FastRpcDevice(Device):
         number = getattr(abi, attribute) if isinstance(attribute, str) else attribute
         if number in self._capabilities:
             return self._capabilities[number]
+        if not 0 <= number < 256:
+            raise NpuError(
+                errno.EOVERFLOW,
+                path=self.path,
+                hint=f"attribute {number}: attributes are below 256",
+            )
         # Drivers before 6.19 ask for a domain there, and older ones answer in that very word.
         arg = abi.fastrpc_ioctl_capability(
             unused=_CDSP, attribute_id=number, capability=_CAPABILITY_POISON
@@ -437,19 +474,29 @@ class FastRpcDevice(Device):
         shell: str | os.PathLike[str] | bytes | None = None,
         *,
         unsigned: bool = True,
-        verify: ShellVerifier | None = None,
+        verify: Verifier | None = None,
         host: Host | None = None,
     ) -> None:
         """Make a process on the DSP and answer its calls.
 
         ``shell`` is the process image: a file, its bytes, or None for the vendor's file where it is
         usually installed (NoDevice says where that was looked for). It is read once, and what was
-        verified is what is loaded. ``unsigned`` asks for a process that may load unsigned modules.
-        ``host`` answers the DSP's calls for files; None gives it no files at all.
+        verified is what is loaded. ``verify`` must be chosen: a ShellVerifier, or UNVERIFIED to
+        load whatever it is; without it nothing is loaded. ``unsigned`` asks for a process that may
+        load unsigned modules. ``host`` answers the DSP's calls for files; None gives it no files.
 
-        SizeLimit: a shell above 2 MiB. ShellRejected: as ``verify`` finds. NpuError (ECONNREFUSED):
-        a signed process asked through a node that is not -secure. HexagonError: the DSP's refusal.
+        SizeLimit: a shell above 2 MiB. ShellRejected: as ``verify`` finds, or there is none.
+        NpuError (ECONNREFUSED): a signed process asked through a node that is not -secure.
+        HexagonError: the DSP's refusal.
         """
+        self._check_open()
+        if verify is None:
+            raise ShellRejected(
+                errno.EKEYREJECTED,
+                path=self.path,
+                hint="nothing says what the shell must be: give verify=ShellVerifier(...), or "
+                "verify=UNVERIFIED to load whatever it is",
+            )
         self._claim("process")
         host = host or Host()
         created = False
@@ -465,8 +512,7 @@ class FastRpcDevice(Device):
                     f"{SHELL_LIMIT} bytes",
                     path=self.path,
                 )
-            if verify is not None:
-                verify.check(image)
+            verify.check(image)
             self._create(image, abi.FASTRPC_MODE_UNSIGNED_MODULE if unsigned else 0)
             created = True
             self.host = host
@@ -583,7 +629,8 @@ class FastRpcDevice(Device):
         messages.
 
         HexagonError: the DSP's result, whatever is not 0. NpuError: the driver's refusal.
-        DeviceLost: the DSP is gone, and the session with it. ValueError: what cannot be sent.
+        AmbiguousResult, an NpuError: it was one of both. DeviceLost: the DSP is gone, and the
+        session with it. ValueError: what cannot be sent.
         """
         self._check_open()
         return self._connection.invoke(

@@ -7,7 +7,7 @@ import errno
 from typing import Self
 
 from npukit.abi import aee
-from npukit.ioctl import DspError, NpuError
+from npukit.ioctl import DspError, NpuError, WaitTimeout
 
 
 class HexagonError(DspError):
@@ -32,10 +32,49 @@ class HexagonError(DspError):
             f"the DSP answers {known.name} {code:#x}, layer {known.layer}: {known.text}",
             path=path,
             request=request,
-            hint=hint or _DSP_HINTS.get(code),
+            hint=hint or _DSP_HINTS.get(code) or _as_errno(code),
         )
         error.code, error.name, error.layer = code, known.name, known.layer
         return error
+
+
+def _as_errno(code: int) -> str | None:
+    name = errno.errorcode.get((1 << 32) - code)
+    return name and f"a module that counts in errnos means {name}; this kernel gave none"
+
+
+class AmbiguousResult(NpuError):
+    """The driver refused, or the DSP answered: the same number says either, and nothing else tells.
+
+    ``errno`` is the first reading. ``code`` (unsigned), ``name`` and ``layer`` are the second, as
+    HexagonError has them. Whether the DSP did the call is unknown.
+    """
+
+    code: int = 0
+    name: str = ""
+    layer: str = ""
+
+    @classmethod
+    def of(
+        cls, code: int, *, request: str | None, path: str, argument: str | None, hint: str | None
+    ) -> AmbiguousResult:
+        kind = AmbiguousTimeout if code == errno.ETIMEDOUT else cls
+        result = -code & 0xFFFFFFFF
+        known = aee.decode(result)
+        second = f"or else it is the DSP's own result {result:#x}, which looks alike here"
+        error = kind(
+            code,
+            path=path,
+            request=request,
+            argument=argument,
+            hint=f"{hint}; {second}" if hint else second,
+        )
+        error.code, error.name, error.layer = result, known.name, known.layer
+        return error
+
+
+class AmbiguousTimeout(AmbiguousResult, WaitTimeout):
+    """The same of ETIMEDOUT."""
 
 
 _DSP_HINTS = {

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from npukit.ioctl import NoDevice, NpuError
 
@@ -71,6 +72,25 @@ def _read(path: str | os.PathLike[str], most: int) -> tuple[bytes, os.stat_resul
         return data, status
     finally:
         os.close(fd)
+
+
+class Verifier(Protocol):
+    """Decides whether a shell may be loaded."""
+
+    def check(self, image: bytes) -> str:
+        """The SHA-256 of ``image``, in hexadecimal; ShellRejected when it must not be loaded."""
+
+
+class _Unverified:
+    def check(self, image: bytes) -> str:
+        return hashlib.sha256(image).hexdigest()
+
+    def __repr__(self) -> str:
+        return "UNVERIFIED"
+
+
+UNVERIFIED: Verifier = _Unverified()
+"""Takes any shell. The DSP's firmware still checks what it loads, by rules of its own."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from support import no_leak
 
-from npukit.devices.fastrpc import FastRpcDevice
+from npukit.devices.fastrpc import UNVERIFIED, FastRpcDevice
 from npukit.devices.fastrpc_host import Host
 from npukit.sim import SimKernel
 from npukit.sim.cdsp import SHELL
@@ -55,6 +55,6 @@ def session(*search: Any, **options: Any) -> Iterator[FastRpcDevice]:
     kernel, dsp = machine(**options)
     with nothing_left(dsp):
         with FastRpcDevice.open("cdsp", kernel=kernel) as device:
-            device.start(SHELL, host=Host([str(folder) for folder in search]))
+            device.start(SHELL, verify=UNVERIFIED, host=Host([str(folder) for folder in search]))
             yield device
         del device

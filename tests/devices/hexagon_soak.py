@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npukit.devices.fastrpc import DmaBuffer, FastRpcDevice
+from npukit.devices.fastrpc import UNVERIFIED, DmaBuffer, FastRpcDevice
 from npukit.devices.fastrpc_errors import HexagonError
 from npukit.devices.fastrpc_host import Host
 from npukit.programs.hexagon import idl
@@ -126,7 +126,7 @@ def hammer(
     failures: list[BaseException] = []
     counters = [Counter[str]() for _ in range(THREADS)]
     with FastRpcDevice.open(kernel=kernel) as device:  # type: ignore[arg-type]
-        device.start(SHELL, host=Host([folder]))
+        device.start(SHELL, verify=UNVERIFIED, host=Host([folder]))
         with ECHO.open(device) as module:
 
             def run(number: int) -> None:

@@ -16,7 +16,15 @@ from devices.hexagon_session import machine, nothing_left, session, threads
 
 import npukit
 from npukit.abi import fastrpc as abi
-from npukit.devices.fastrpc import DmaBuffer, DmaSlice, FastRpcDevice, holders
+from npukit.devices.fastrpc import (
+    UNVERIFIED,
+    DmaBuffer,
+    DmaSlice,
+    FastRpcDevice,
+    Scalars,
+    holders,
+    scalars,
+)
 from npukit.devices.fastrpc_errors import HexagonError, SizeLimit, SizeOverflow
 from npukit.devices.shell import find_shell
 from npukit.ioctl import (
@@ -200,7 +208,7 @@ def test_polling() -> None:
 def test_start_and_attach_are_alternatives(device: FastRpcDevice) -> None:
     assert device.running
     assert threads() >= {"listener of /dev/fastrpc-cdsp-secure"}
-    for again in (lambda: device.start(SHELL), device.attach):
+    for again in (lambda: device.start(SHELL, verify=UNVERIFIED), device.attach):
         with pytest.raises(NpuError, match="has its process already"):
             again()
 
@@ -219,13 +227,13 @@ def test_a_signed_process_needs_the_secure_node() -> None:
     kernel, dsp = machine()
     with nothing_left(dsp), FastRpcDevice.open(secure=False, kernel=kernel) as device:
         with pytest.raises(NpuError, match="a signature is needed") as caught:
-            device.start(SHELL, unsigned=False)
+            device.start(SHELL, verify=UNVERIFIED, unsigned=False)
         assert caught.value.errno == errno.ECONNREFUSED
         assert not device.running
-        device.start(SHELL)
+        device.start(SHELL, verify=UNVERIFIED)
         assert device.running
     with nothing_left(dsp), FastRpcDevice.open(kernel=kernel) as device:
-        device.start(SHELL, unsigned=False)
+        device.start(SHELL, verify=UNVERIFIED, unsigned=False)
 
 
 def test_a_shell_is_a_file_or_bytes(tmp_path: Path) -> None:
@@ -233,18 +241,18 @@ def test_a_shell_is_a_file_or_bytes(tmp_path: Path) -> None:
     (tmp_path / "shell").write_bytes(SHELL)
     with nothing_left(dsp):
         with FastRpcDevice.open(kernel=kernel) as device:
-            device.start(tmp_path / "shell")
+            device.start(tmp_path / "shell", verify=UNVERIFIED)
         with FastRpcDevice.open(kernel=kernel) as device:
             with pytest.raises(NpuError, match="No such file"):
-                device.start(tmp_path / "none")
+                device.start(tmp_path / "none", verify=UNVERIFIED)
             with pytest.raises(NpuError, match="not an ordinary file"):
-                device.start(tmp_path)
+                device.start(tmp_path, verify=UNVERIFIED)
             with pytest.raises(HexagonError, match="AEE_EBADELF") as caught:
-                device.start(b"no shell")
+                device.start(b"no shell", verify=UNVERIFIED)
             assert (caught.value.layer, caught.value.errno) == ("shell", errno.EREMOTEIO)
             dsp.dsp.shell_mark = b"another build"
             with pytest.raises(HexagonError, match="of different builds"):
-                device.start(SHELL)
+                device.start(SHELL, verify=UNVERIFIED)
 
 
 def test_a_shell_above_the_drivers_limit_is_not_sent() -> None:
@@ -252,9 +260,9 @@ def test_a_shell_above_the_drivers_limit_is_not_sent() -> None:
     log = Log(kernel)
     with nothing_left(dsp), FastRpcDevice.open(kernel=log.kernel) as dev:
         with pytest.raises(SizeLimit, match=r"2097153 bytes is larger .* 2097152 bytes"):
-            dev.start(SHELL.ljust((2 << 20) + 1, b"\0"))
+            dev.start(SHELL.ljust((2 << 20) + 1, b"\0"), verify=UNVERIFIED)
         assert [name for name, _ in log.calls] == ["open"]
-        dev.start(SHELL.ljust(2 << 20, b"\0"))
+        dev.start(SHELL.ljust(2 << 20, b"\0"), verify=UNVERIFIED)
 
 
 def test_a_missing_vendor_shell_says_where_it_was_looked_for(tmp_path: Path) -> None:
@@ -327,7 +335,7 @@ def test_a_mapping_is_made_once_and_undone() -> None:
     kernel, dsp = machine()
     log = Log(kernel)
     with nothing_left(dsp), FastRpcDevice.open(kernel=log.kernel) as device:
-        device.start(SHELL)
+        device.start(SHELL, verify=UNVERIFIED)
         with device.alloc(4096) as buffer:
             assert buffer.dma_address == 0
             address = buffer.map_to_dsp()
@@ -372,11 +380,11 @@ def test_a_bad_descriptor_is_named(device: FastRpcDevice) -> None:
     bad = DmaBuffer(device.kernel, 200, 4096)
     bad.device = device
     bad._mapping = buffer.map()
-    with pytest.raises(NpuError, match=r"the descriptor is no dma-buf.*fd=200") as caught:
+    with pytest.raises(NpuError, match=r"descriptor 200 is no dma-buf.*fd=200") as caught:
         bad.map_to_dsp()
     assert (caught.value.errno, caught.value.request) == (errno.EINVAL, "FASTRPC_IOCTL_MEM_MAP")
     os.close(200)
-    with pytest.raises(NpuError, match=r"descriptor is not open.*fd=200") as caught:
+    with pytest.raises(NpuError, match=r"descriptor 200 is not open.*fd=200") as caught:
         bad.map_to_dsp()
     assert caught.value.errno == errno.EBADF
     bad._mapping = None
@@ -389,7 +397,7 @@ def test_teardown_is_unmap_munmap_close_then_the_session() -> None:
     log = Log(kernel)
     with nothing_left(dsp):
         device = FastRpcDevice.open(kernel=log.kernel)
-        device.start(SHELL)
+        device.start(SHELL, verify=UNVERIFIED)
         buffer = device.alloc(4096)
         buffer.map_to_dsp()
         wanted = {
@@ -430,7 +438,7 @@ def test_a_leaked_buffer_and_device_warn() -> None:
     kernel, dsp = machine()
     with nothing_left(dsp):
         device = FastRpcDevice.open(kernel=kernel)
-        device.start(SHELL)
+        device.start(SHELL, verify=UNVERIFIED)
         with pytest.warns(ResourceWarning, match=r"DmaBuffer .* was never closed"):
             device.alloc(4096)
         # The listener's thread does not hold it.
@@ -601,7 +609,7 @@ def test_a_crash_ends_the_session(device: FastRpcDevice) -> None:
         assert not device.running
     device.close()
     with FastRpcDevice.open(kernel=sim) as fresh:
-        fresh.start(SHELL)
+        fresh.start(SHELL, verify=UNVERIFIED)
         with ECHO.open(fresh) as echo:
             assert echo.echo(b"x", 1) == b"x"
 
@@ -642,7 +650,7 @@ def test_closing_twice_and_using_what_is_closed(device: FastRpcDevice) -> None:
     for call in (
         lambda: device.capability("ARCH_VER"),
         lambda: device.alloc(1),
-        lambda: device.start(SHELL),
+        lambda: device.start(SHELL, verify=UNVERIFIED),
         lambda: device.invoke(0, 0),
         device.fileno,
     ):
@@ -658,3 +666,43 @@ def test_a_listener_that_does_not_end_warns(device: FastRpcDevice) -> None:
     assert listener.alive
     device.close()
     assert not listener.alive
+
+
+# The scalars word.
+
+
+@pytest.mark.parametrize(
+    ("word", "parts"),
+    [
+        # As libcdsprpc, tinygrad and libhexagonrpc send them.
+        (0x00020200, (0, 2, 2, 0, 0, 0)),  # remotectl open
+        (0x01010200, (1, 1, 2, 0, 0, 0)),  # remotectl close
+        (0x03000000, (3, 0, 0, 0, 0, 0)),  # listener init2
+        (0x04020200, (4, 2, 2, 0, 0, 0)),  # listener next2
+        (0x13050100, (19, 5, 1, 0, 0, 0)),  # apps_std fopen_with_env
+        (0x1F020100, (31, 2, 1, 0, 0, 0)),  # apps_std stat, a method above 30
+        (0xFFFFFFFF, (31, 255, 255, 15, 15, 7)),
+        (0x20000000, (0, 0, 0, 0, 0, 1)),
+        (0x000000A5, (0, 0, 0, 10, 5, 0)),
+    ],
+)
+def test_a_scalars_word(word: int, parts: tuple[int, ...]) -> None:
+    assert scalars(*parts) == word
+    assert Scalars.of(word) == parts
+    names = ("method", "in_bufs", "out_bufs", "in_handles", "out_handles", "attr")
+    assert Scalars._fields == names
+    assert scalars(**dict(zip(names, parts, strict=True))) == word
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [("method", 32), ("in_bufs", 256), ("out_bufs", 256), ("in_handles", 16),
+     ("out_handles", 16), ("attr", 8)],
+)  # fmt: skip
+def test_what_does_not_fit_in_a_scalars_word(name: str, limit: int) -> None:
+    for value in (limit, -1):
+        with pytest.raises(ValueError, match=f"{value} does not fit"):
+            scalars(**{"method": 0, name: value})
+    for word in (-1, 1 << 32):
+        with pytest.raises(ValueError, match="is no scalars word"):
+            Scalars.of(word)

@@ -13,7 +13,7 @@ from support import no_leak
 
 from npukit.abi import dma_buf, dma_heap, hexagon
 from npukit.abi import fastrpc as abi
-from npukit.devices.fastrpc import DmaBuffer, FastRpcDevice
+from npukit.devices.fastrpc import UNVERIFIED, DmaBuffer, FastRpcDevice
 from npukit.devices.fastrpc_errors import HexagonError
 from npukit.devices.fastrpc_host import Host
 from npukit.ioctl import DeviceBusy, DeviceLost, NpuError, WaitTimeout
@@ -68,7 +68,7 @@ def everything(kernel: Any, folder: Path) -> None:
     with FastRpcDevice.open(kernel=kernel) as device:
         device.capability("ARCH_VER")
         device.set_poll_mode(True)
-        device.start(SHELL, host=Host([folder]))
+        device.start(SHELL, verify=UNVERIFIED, host=Host([folder]))
         device.start_log()
         with ECHO.open(device) as echo:
             assert echo.echo(b"abc", 3) == b"abc"
@@ -228,7 +228,7 @@ def test_a_listener_that_the_driver_keeps_refusing_ends_its_process(folder: Path
         nothing_left(dsp),
         FastRpcDevice.open(kernel=Refusing(kernel, "nothing", 0)) as device,
     ):
-        device.start(SHELL, host=Host([folder]))
+        device.start(SHELL, verify=UNVERIFIED, host=Host([folder]))
         echo = ECHO.open(device)
         with pytest.raises(HexagonError, match="AEE_EBADSTATE"):
             echo.checksum("data")

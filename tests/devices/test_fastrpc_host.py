@@ -14,7 +14,7 @@ from devices.hexagon_session import machine, nothing_left, session
 
 from npukit.abi import fastrpc as abi
 from npukit.abi import hexagon
-from npukit.devices.fastrpc import FastRpcDevice
+from npukit.devices.fastrpc import UNVERIFIED, FastRpcDevice
 from npukit.devices.fastrpc_errors import HexagonError
 from npukit.devices.fastrpc_host import (
     AEE_EBADPARM,
@@ -430,12 +430,12 @@ def test_a_host_serves_one_session(tmp_path: Path) -> None:
     host = Host([tmp_path])
     kernel, dsp = machine()
     with nothing_left(dsp), FastRpcDevice.open(kernel=kernel) as one:
-        one.start(SHELL, host=host)
+        one.start(SHELL, verify=UNVERIFIED, host=host)
         with FastRpcDevice.open(kernel=kernel) as two:
             with pytest.raises(ValueError, match="serves another session"):
-                two.start(SHELL, host=host)
-            two.start(SHELL)
+                two.start(SHELL, verify=UNVERIFIED, host=host)
+            two.start(SHELL, verify=UNVERIFIED)
             assert list(dsp.dsp.processes) == [1, 2]
         one.close()
         with FastRpcDevice.open(kernel=kernel) as three:
-            three.start(SHELL, host=host)
+            three.start(SHELL, verify=UNVERIFIED, host=host)

@@ -15,7 +15,7 @@ from devices.hexagon_session import machine, nothing_left
 
 from npukit.abi import fastrpc as abi
 from npukit.devices.fastrpc import FastRpcDevice
-from npukit.devices.shell import ShellRejected, ShellVerifier, read_shell
+from npukit.devices.shell import UNVERIFIED, ShellRejected, ShellVerifier, read_shell
 from npukit.ioctl import NpuError
 from npukit.sim.cdsp import SHELL
 
@@ -113,6 +113,21 @@ def test_without_cryptography_nothing_is_right(verifier: ShellVerifier, tmp_path
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
     )
     assert "the package cryptography is missing" in done.stdout
+
+
+def test_how_to_verify_must_be_chosen(tmp_path: Path) -> None:
+    kernel, dsp = machine()
+    image = tmp_path / "shell"
+    image.write_bytes(SHELL)
+    with nothing_left(dsp), FastRpcDevice.open(kernel=kernel) as device:
+        for shell in (SHELL, image, None):
+            with pytest.raises(ShellRejected, match=r"verify=ShellVerifier\(\.\.\.\), or"):
+                device.start(shell)
+            with pytest.raises(ShellRejected):
+                device.start(shell, verify=None)
+        assert (dsp.dsp.processes, device.running) == ({}, False)
+        device.start(image, verify=UNVERIFIED)
+        assert repr(UNVERIFIED) == "UNVERIFIED"
 
 
 def test_nothing_reaches_the_dsp_that_was_refused(verifier: ShellVerifier, tmp_path: Path) -> None:

@@ -62,11 +62,11 @@ def test_every_request_and_result(client: Path) -> None:
 
 def test_npukit_itself_through_the_door() -> None:
     code = (
-        "from npukit.devices.fastrpc import FastRpcDevice; from npukit.sim.cdsp import SHELL\n"
+        "from npukit.devices.fastrpc import UNVERIFIED, FastRpcDevice, Host\n"
+        "from npukit.sim.cdsp import SHELL\n"
         "from npukit.programs.hexagon import idl\n"
-        "from npukit.devices.fastrpc_host import Host\n"
         "with FastRpcDevice.open() as device:\n"
-        f"    device.start(SHELL, host=Host([{str(ROOT / 'npukit/data')!r}]))\n"
+        f"    device.start(SHELL, verify=UNVERIFIED, host=Host([{str(ROOT / 'npukit/data')!r}]))\n"
         "    with idl.load('echo.idl').open(device) as echo, device.alloc(8192) as buffer:\n"
         "        print(echo.checksum('README.md')[0] > 100, echo.echo(b'abc', 3))\n"
         "        echo.transform_mapped(buffer.map_to_dsp(), 8192, 5)\n"

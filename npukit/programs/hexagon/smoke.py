@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from npukit.devices.fastrpc import FastRpcDevice
+from npukit.devices.fastrpc import UNVERIFIED, FastRpcDevice
 from npukit.devices.fastrpc_errors import HexagonError
 from npukit.devices.fastrpc_host import Host
 from npukit.devices.shell import SHELL_FOLDERS
@@ -57,11 +57,12 @@ class _Run:
 
     def start(self, device: FastRpcDevice) -> tuple[bool, str]:
         try:
-            device.start(self.shell, host=Host(self.search))
+            # Whoever tries a DSP wants what is installed; the line below says what that means.
+            device.start(self.shell, verify=UNVERIFIED, host=Host(self.search))
         except NoDevice as error:
             self.missing = "left out: there is no process on the DSP"
             return True, f"left out: {error}"
-        return True, f"an unsigned process on {device.domain}"
+        return True, f"an unsigned process on {device.domain}, its shell not verified"
 
     def memory(self, device: FastRpcDevice) -> tuple[bool, str]:
         pattern = np.random.default_rng(0).integers(0, 256, BUFFER_BYTES, np.uint8)

@@ -28,7 +28,7 @@ def test_all_steps_hold_on_the_simulated_dsp() -> None:
     assert [passed for passed, _ in results] == [True] * 4
     texts = [text for _, text in results]
     assert "ARCH_VER 0x8c73" in texts[0]
-    assert texts[1] == "an unsigned process on cdsp"
+    assert texts[1] == "an unsigned process on cdsp, its shell not verified"
     assert texts[2].endswith("0 wrong")
     assert texts[3] == "50 of 50 images equal the integer network in numpy"
 
