@@ -13,6 +13,9 @@ from npukit.ioctl import Kernel
 from .base import Device, Memory, OpenFile
 
 _SYNC = {"r": abi.DMA_BUF_SYNC_READ, "w": abi.DMA_BUF_SYNC_WRITE, "rw": abi.DMA_BUF_SYNC_RW}
+# Made once: a turn is taken often, and the kernel only reads them.
+_START = {m: abi.dma_buf_sync(flags=abi.DMA_BUF_SYNC_START | bits) for m, bits in _SYNC.items()}
+_END = {m: abi.dma_buf_sync(flags=abi.DMA_BUF_SYNC_END | bits) for m, bits in _SYNC.items()}
 
 
 class DmaBuf(Memory):
@@ -41,12 +44,10 @@ class DmaBuf(Memory):
         return self._file.kernel.mmap(self.fd, self.size)
 
     def _begin(self, mode: str, timeout: float) -> None:
-        flags = abi.DMA_BUF_SYNC_START | _SYNC[mode]
-        abi.DMA_BUF_IOCTL_SYNC(self._file.kernel, self.fd, flags=flags)
+        abi.DMA_BUF_IOCTL_SYNC(self._file.kernel, self.fd, _START[mode])
 
     def _end(self, mode: str) -> None:
-        flags = abi.DMA_BUF_SYNC_END | _SYNC[mode]
-        abi.DMA_BUF_IOCTL_SYNC(self._file.kernel, self.fd, flags=flags)
+        abi.DMA_BUF_IOCTL_SYNC(self._file.kernel, self.fd, _END[mode])
 
     def set_name(self, name: str) -> None:
         """Name it for debugging, 31 bytes at most."""

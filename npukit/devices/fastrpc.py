@@ -110,8 +110,8 @@ class DmaBuffer(DmaBuf):
     """Memory that CPU and DSP share, a dma-buf: from FastRpcDevice.alloc, or from a heap alone.
 
     ``size`` is of whole pages. ``with buffer.write() as array`` and ``with buffer.read() as array``
-    give the CPU its turn: DMA_BUF_IOCTL_SYNC moves what caches hold of a heap's memory (that of
-    alloc is coherent, and the call does nothing), and a full memory barrier stands inside of both
+    give the CPU its turn: DMA_BUF_IOCTL_SYNC waits for other devices and moves what caches hold of
+    a heap's memory (that of alloc is coherent), and a full memory barrier stands inside of both
     ends: what the block reads is read after the DSP wrote it, what it wrote is there before the DSP
     may be told. So a module that polls shared memory, with no call going on, sees it in order too.
 
@@ -125,6 +125,7 @@ class DmaBuffer(DmaBuf):
         self.device = device
         """The device that made it, or that it is mapped to; None for a heap's, unmapped."""
         self._dsp_address: int | None = None
+        self._coherent = device is not None
         if device is not None:
             self._file = _SessionFile(kernel, fd, device._file)
             device._children.add(self)  # type: ignore[arg-type]
@@ -197,19 +198,22 @@ class DmaBuffer(DmaBuf):
         with contextlib.suppress(DeviceLost):
             self.device._ask(abi.FASTRPC_IOCTL_MEM_UNMAP, request)
 
-    @contextlib.contextmanager
-    def write(self) -> Iterator[npt.NDArray[np.uint8]]:
+    def write(self) -> contextlib.AbstractContextManager[npt.NDArray[np.uint8]]:
         """The bytes, to be written by the CPU; the DSP sees them afterwards."""
-        with self.access("w") as array:
-            yield array
+        return self._turn("w", memoryview(self.map()))
+
+    def read(self) -> contextlib.AbstractContextManager[npt.NDArray[np.uint8]]:
+        """The bytes as the DSP left them, read-only."""
+        return self._turn("r", memoryview(self.map()).toreadonly())
 
     @contextlib.contextmanager
-    def read(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """The bytes as the DSP left them, read-only."""
-        with self.access("r") as array:
-            view = array[:]
-            view.flags.writeable = False
-            yield view
+    def _turn(self, mode: str, view: memoryview) -> Iterator[npt.NDArray[np.uint8]]:
+        array: npt.NDArray[np.uint8] = np.frombuffer(view, np.uint8)
+        self._begin(mode, 0)
+        try:
+            yield array
+        finally:
+            self._end(mode)
 
     def _begin(self, mode: str, timeout: float) -> None:
         super()._begin(mode, timeout)
@@ -217,7 +221,10 @@ class DmaBuffer(DmaBuf):
 
     def _end(self, mode: str) -> None:
         _fast.fence()
-        super()._end(mode)
+        # For the driver's own memory there is nothing to end: it is coherent, and begun only for
+        # the fences that other drivers may have put on it.
+        if not self._coherent:
+            super()._end(mode)
 
     def buffer_row(self) -> Row:
         return Row(self.map().address, self.size, self.fd)

@@ -12,6 +12,7 @@ prints.
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Any, NamedTuple
 
 IOC_NONE = 0
@@ -83,6 +84,7 @@ class Decoded(NamedTuple):
         return f"_IOC({', '.join((names[self.direction], *numbers))})"
 
 
+@functools.lru_cache(maxsize=1024)  # asked for at every call, of few numbers
 def decode(number: int) -> Decoded:
     """Split a request number. A negative one (a signed 32-bit view of it) is accepted."""
     if not -(1 << 31) <= number < 1 << 32:

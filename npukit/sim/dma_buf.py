@@ -119,8 +119,8 @@ class DmaBufSim(SimFile):
         flags = int.from_bytes(caller.copy_from_user(address, 8), "little")
         if flags & ~abi.DMA_BUF_SYNC_VALID_FLAGS_MASK or not flags & _ACCESS:
             raise Errno(errno.EINVAL)
-        if not flags & abi.DMA_BUF_SYNC_END:
-            writers = self.backing.writers
+        writers = self.backing.writers
+        if writers and not flags & abi.DMA_BUF_SYNC_END:
             self.kernel.wait_for(
                 lambda: all(fence.signalled for fence in writers), None, interruptible=True
             )
