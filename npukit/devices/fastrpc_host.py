@@ -40,6 +40,7 @@ AEE_EFAILED = 0x01
 AEE_EBADPARM = 0x0E
 AEE_EUNSUPPORTED = 0x14
 AEE_ENOSUCH = 39
+AEE_EOUTOFHANDLES = 0x2D
 _EBADSTATE_OF_DSP = 0x8000040D
 _EINTERRUPTED = 46
 
@@ -117,9 +118,7 @@ class Files:
         return self._first(name, lambda folder, leaf: _open_plain(folder, leaf, flags))
 
     def stat(self, name: str) -> os.stat_result:
-        return self._first(
-            name, lambda folder, leaf: os.stat(leaf, dir_fd=folder, follow_symlinks=False)
-        )
+        return self._first(name, _stat_plain)
 
     def listing(self, name: str) -> list[tuple[int, str]]:
         """(inode, name) of what a folder holds."""
@@ -177,13 +176,25 @@ def _beneath(folder: str, parts: Sequence[str], use: Callable[[int, str], _T]) -
         os.close(fd)
 
 
+def _stat_plain(folder: int, leaf: str) -> os.stat_result:
+    found = os.stat(leaf, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISLNK(found.st_mode):
+        raise OSError(errno.ELOOP, f"{leaf} is a link")
+    return found
+
+
 def _open_plain(folder: int, leaf: str, flags: int) -> int:
     """An ordinary file only: opening a device or a pipe may do something, or block."""
+    refusal = OSError(errno.EACCES, f"{leaf} is no ordinary file")
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(_stat_plain(folder, leaf).st_mode):
+            raise refusal
+    # It may be another one by now, so the one that was opened is looked at as well.
     flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     fd = os.open(leaf, flags, 0o600, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.EACCES, f"{leaf} is no ordinary file")
+        raise refusal
     return fd
 
 
@@ -204,8 +215,11 @@ _MODES = {
     "a+": os.O_RDWR | os.O_CREAT | os.O_APPEND,
 }
 _WHENCE = (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END)
-_READ_LIMIT = 64 << 20
-"""Bytes of one fread, and of one out buffer: what the DSP asks for is not trusted."""
+# What the DSP asks for is not trusted.
+CALL_LIMIT = 64 << 20
+"""Bytes that one call of the DSP may bring, and that it may have back."""
+OPEN_LIMIT = 256
+"""Files and folders that it may have open at once, and modules."""
 
 Method = Callable[[Sequence[bytes], Sequence[int]], list[bytes]]
 
@@ -274,6 +288,7 @@ class AppsStd:
         if flags is None:
             raise OSError(errno.EINVAL, f"mode {mode!r}")
         try:
+            self._check_room()
             fd = self.files.open(name, flags)
         except OSError as error:
             self._note(f"{name}: {error.strerror}")
@@ -283,7 +298,12 @@ class AppsStd:
         self._open[number] = _OpenFile(fd)
         return [struct.pack("<I", number)]
 
+    def _check_room(self) -> None:
+        if len(self._open) + len(self._folders) >= OPEN_LIMIT:
+            raise OSError(errno.EMFILE, f"the DSP has {OPEN_LIMIT} files open, which is the most")
+
     def _note(self, text: str) -> None:
+        text = _shown(text)
         log.info("the DSP asks for %s", text)
         if len(self._asked) < ASKED_LIMIT:
             self._asked.append(text)
@@ -306,7 +326,7 @@ class AppsStd:
 
     def fread(self, ins: Sequence[bytes], capacities: Sequence[int]) -> list[bytes]:
         file = self._file(ins)
-        wanted = min(capacities[1], _READ_LIMIT)
+        wanted = min(capacities[1], CALL_LIMIT)
         data = b""
         while len(data) < wanted and (piece := os.read(file.fd, wanted - len(data))):
             data += piece
@@ -315,11 +335,10 @@ class AppsStd:
 
     def fgets(self, ins: Sequence[bytes], capacities: Sequence[int]) -> list[bytes]:
         file = self._file(ins)
-        line = b""
-        while len(line) < capacities[1] - 1 and (byte := os.read(file.fd, 1)):
-            line += byte
-            if byte == b"\n":
-                break
+        start = os.lseek(file.fd, 0, os.SEEK_CUR)
+        data = os.read(file.fd, max(capacities[1] - 1, 0))
+        line = data[: data.find(b"\n") + 1] or data
+        os.lseek(file.fd, start + len(line), os.SEEK_SET)
         file.at_end = not line
         return [struct.pack("<i", file.at_end), line + b"\0"]
 
@@ -366,7 +385,7 @@ class AppsStd:
         return []
 
     def print_string(self, ins: Sequence[bytes], capacities: Sequence[int]) -> list[bytes]:
-        dsp_log.info("%s", _text(ins[1]).rstrip())
+        dsp_log.info("%s", _shown(_text(ins[1]).rstrip()))
         return []
 
     def getenv(self, ins: Sequence[bytes], capacities: Sequence[int]) -> list[bytes]:
@@ -406,6 +425,7 @@ class AppsStd:
         return [bytes(answer)]
 
     def opendir(self, ins: Sequence[bytes], capacities: Sequence[int]) -> list[bytes]:
+        self._check_room()
         entries = self.files.listing(_text(ins[1]))
         number = self._number()
         self._folders[number] = entries
@@ -440,6 +460,11 @@ class AppsStd:
     def rmdir(self, ins: Sequence[bytes], capacities: Sequence[int]) -> list[bytes]:
         self.files.change(_text(ins[1]), lambda folder, leaf: os.rmdir(leaf, dir_fd=folder))
         return []
+
+
+def _shown(text: str) -> str:
+    """For a log: no line feeds and control sequences of the DSP's own."""
+    return text if text.isprintable() else repr(text)[1:-1]
 
 
 def _text(packed: bytes) -> str:
@@ -512,7 +537,7 @@ class Host:
             return AEE_EBADPARM, b""
         try:
             ins, capacities = unpack_call(packed, sc)
-            if sum(capacities) > _READ_LIMIT:
+            if sum(capacities) > CALL_LIMIT:
                 raise ValueError(f"{sum(capacities)} bytes are asked for")
             result, outs = self._call(handle, abi.REMOTE_SCALARS_METHOD(sc), ins, capacities)
             return result, b"" if result else pack_outs(outs, capacities)
@@ -553,8 +578,10 @@ class Host:
             name = _text(ins[1])
             module = self._modules.get(name)
             if module is None:
-                log.info("the DSP opens %s, which the host has not", name)
+                log.info("the DSP opens %s, which the host has not", _shown(name))
                 return 0, [struct.pack("<Ii", 0, AEE_ENOSUCH), b"no such module\0"]
+            if len(self._handles) >= OPEN_LIMIT:
+                return 0, [struct.pack("<Ii", 0, AEE_EOUTOFHANDLES), b"too many are open\0"]
             handle = max(self._handles, default=0) + 1
             self._handles[handle] = module
             return 0, [struct.pack("<Ii", handle, 0), b""]
@@ -599,8 +626,8 @@ class Host:
         for at in range(0, len(ins[1]) - size + 1, size):
             node = hexagon.adspmsgd_node.from_buffer_copy(ins[1][at : at + size])
             level = _LEVELS[min(node.level, len(_LEVELS) - 1)]
-            text = node.str.decode(errors="replace").rstrip()
-            file = node.file.decode(errors="replace")
+            text = _shown(node.str.decode(errors="replace").rstrip())
+            file = _shown(node.file.decode(errors="replace"))
             dsp_log.log(level, "%s:%d:%#x: %s", file, node.line, node.thread_id, text)
         return []
 
@@ -627,6 +654,8 @@ class Listener:
     """The thread that asks a session's DSP for calls, and answers them."""
 
     FIRST_CAPACITY = 4096
+    MOST_CAPACITY = 256 << 10
+    """Bytes of a call that come with its announcement; the driver copies as many for every call."""
     END_TIMEOUT = 5.0
     PATIENCE = 100
     """How often in a row the driver may refuse the thread's question, ``PAUSE`` seconds apart."""
@@ -736,12 +765,17 @@ class Listener:
             retried, patience = False, self.PATIENCE
             context, handle, sc, needed = struct.unpack("<IIII", numbers)
             data = bytes(packed[:needed])
+            if needed > CALL_LIMIT:
+                log.warning("%s refuses a call of %d bytes", self._thread.name, needed)
+                result, reply = AEE_EBADPARM, b""
+                continue
             if needed > capacity:
-                data, capacity = self._rest(context, data, needed)
+                data = self._rest(context, data, needed)
+                capacity = max(capacity, min(needed, self.MOST_CAPACITY))
             result, reply = self._host.answer(handle, sc, data)
 
-    def _rest(self, context: int, data: bytes, needed: int) -> tuple[bytes, int]:
-        """What of a call did not fit, and the capacity for calls to come."""
+    def _rest(self, context: int, data: bytes, needed: int) -> bytes:
+        """A call of which only ``data`` fitted."""
         numbers, rest = self._session.invoke(
             hexagon.HANDLE_LISTENER,
             hexagon.LISTENER_GET_IN_BUFS2,
@@ -752,4 +786,4 @@ class Listener:
         with contextlib.suppress(struct.error):
             (still,) = struct.unpack("<i", numbers)
             log.debug("a call of %d bytes of the DSP came in two parts (%d)", needed, still)
-        return data + bytes(rest), needed
+        return data + bytes(rest)

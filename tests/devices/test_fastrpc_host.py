@@ -44,6 +44,7 @@ class Dsp:
 
     def __init__(self, host: Host) -> None:
         self.host = host
+        self._modules: dict[str, int] = {}
 
     def call(
         self, handle: int, method: int, ins: Sequence[bytes], capacities: Sequence[int] = ()
@@ -62,6 +63,12 @@ class Dsp:
         return result, outs
 
     def module(self, name: str) -> int:
+        """The handle of a module; opened once."""
+        if name not in self._modules:
+            self._modules[name] = self.open_module(name)
+        return self._modules[name]
+
+    def open_module(self, name: str) -> int:
         text = name.encode() + b"\0"
         result, (numbers, _text) = self.call(0, 0, [struct.pack("<II", len(text), 9), text], [8, 9])
         assert result == 0

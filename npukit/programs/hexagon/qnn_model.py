@@ -125,26 +125,44 @@ class Model:
     def __repr__(self) -> str:
         return f"<model {self.number} of {self.graphs} graphs>"
 
-    def _explained(self, what: str) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def _explained(self, what: str, graph: int = 0, index: int = 0) -> Iterator[None]:
         text = f"model {self.number}, {what}"
-        return self.runtime._explained(text, _CALL)
+        try:
+            if graph < 0 or index < 0:
+                raise BadTensorIndex(
+                    _ERRNOS[BadTensorIndex],
+                    f"{text}: {_TEXTS[BadTensorIndex]}",
+                    path=self.runtime.device.path,
+                )
+            with self.runtime._explained(text, _CALL):
+                yield
+        except BadTensorIndex as error:
+            error.hint = ": ".join(filter(None, (error.hint, self._contents(graph))))
+            raise
+
+    def _contents(self, graph: int) -> str:
+        if not 0 <= graph < self.graphs:
+            return f"the model has {self.graphs} graphs"
+        inputs, outputs = self._module.tensor_counts(self.number, graph)
+        return f"the graph has {inputs} inputs and {outputs} outputs"
 
     def tensor_counts(self, graph: int = 0) -> tuple[int, int]:
         """(inputs, outputs) of a graph."""
-        with self._explained(f"graph {graph}"):
+        with self._explained(f"graph {graph}", graph):
             counts: tuple[int, int] = self._module.tensor_counts(self.number, graph)
         return counts
 
     def set_input(self, index: int, data: npt.NDArray[Any], graph: int = 0) -> None:
         """Give an input its data: whole rows, as the network was trained to read them."""
-        with self._explained(f"graph {graph}, input {index}"):
+        with self._explained(f"graph {graph}, input {index}", graph, index):
             self._module.set_input(
                 self.number, graph, index, np.ascontiguousarray(data).view(np.uint8).ravel()
             )
 
     def execute(self, graph: int = 0) -> None:
         """Run a graph to its end. ModelBusy when it runs for another caller."""
-        with self._explained(f"graph {graph}"):
+        with self._explained(f"graph {graph}", graph):
             self._module.execute(self.number, graph)
 
     def get_output(
@@ -152,7 +170,7 @@ class Model:
     ) -> npt.NDArray[Any]:
         """An output of the last execution, as a row of ``dtype``."""
         capacity = FIRST_OUTPUT_BYTES
-        with self._explained(f"graph {graph}, output {index}"):
+        with self._explained(f"graph {graph}, output {index}", graph, index):
             data, size = self._module.get_output(self.number, graph, index, capacity)
             if size > capacity:
                 data, size = self._module.get_output(self.number, graph, index, size)

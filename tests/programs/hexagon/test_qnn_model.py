@@ -113,15 +113,21 @@ def test_an_unloaded_model_is_named(runtime: QnnRuntime, tmp_path: Path) -> None
 def test_a_bad_index_is_named(runtime: QnnRuntime, tmp_path: Path) -> None:
     write_model(tmp_path / "m.npz", 2, np.random.default_rng(2))
     with runtime.load("m.npz") as model:
-        for call, what in (
-            (lambda: model.execute(2), "model 1, graph 2: is not there"),
-            (lambda: model.tensor_counts(7), "model 1, graph 7: is not there"),
-            (lambda: model.set_input(1, np.zeros(3, np.uint8)), "graph 0, input 1: is not there"),
-            (lambda: model.get_output(5, np.int32, 1), "graph 1, output 5: is not there"),
+        one = "the graph has 1 inputs and 1 outputs"
+        two = "the model has 2 graphs"
+        for call, what, has in (
+            (lambda: model.execute(2), "model 1, graph 2: is not there", two),
+            (lambda: model.execute(-1), "model 1, graph -1: is not there", two),
+            (lambda: model.tensor_counts(7), "model 1, graph 7: is not there", two),
+            (lambda: model.set_input(1, np.zeros(3, np.uint8)), "0, input 1: is not there", one),
+            (lambda: model.set_input(-1, np.zeros(3, np.uint8)), "input -1: is not there", one),
+            (lambda: model.get_output(5, np.int32, 1), "graph 1, output 5: is not there", one),
+            (lambda: model.get_output(0, np.int32, 9), "graph 9, output 0: is not there", two),
         ):
             with pytest.raises(BadTensorIndex, match=what) as caught:
                 call()
             assert isinstance(caught.value, IndexError)
+            assert has in str(caught.value)
 
 
 def test_order_and_sizes(runtime: QnnRuntime, tmp_path: Path) -> None:
