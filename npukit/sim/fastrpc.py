@@ -145,6 +145,8 @@ class Context:
         self.done = False
         self.result = -1
         self.interrupted = False
+        self.abandoned = False
+        """Its session has ended; the answer alone keeps the slot."""
         self.fdlist: list[int] = []
         self.maps: list[Map] = []
 
@@ -153,6 +155,8 @@ class Context:
         if not self.done:
             self.done, self.result = True, result
             self.fdlist = (fdlist or [])[:MAX_FDLIST]
+            if self.abandoned:
+                self.free()
             self.file.kernel.changed.notify_all()
 
     def free(self) -> None:
@@ -516,6 +520,7 @@ class FastRpcFile(CharFile):
             for each in context.maps:
                 each.put()
             context.maps = []
+            context.abandoned = True
             if context.done:
                 context.free()
         for each in list(self.maps):

@@ -53,6 +53,10 @@ def _make(kernel: SimKernel, name: str) -> SimDevice:
     return device
 
 
+_LAST_CALLS = 1.0
+"""Seconds that the calls of a dead process may take to notice."""
+
+
 class SimKernel:
     """A simulated machine. ``devices`` names what it has (see DEVICES; a name may come twice).
 
@@ -80,6 +84,8 @@ class SimKernel:
         self._local = LocalCaller()
         self.current: Caller = self._local
         """Who makes the system call that holds the lock."""
+        self.dying: set[Caller] = set()
+        """Processes that are gone, but for calls which have not ended yet."""
         self.others: dict[Caller, Callable[[], None]] = {}
         """The other processes of this machine, and what gives back all that a dead one held."""
         self._gone: collections.deque[Callable[[], None]] = collections.deque()
@@ -145,11 +151,16 @@ class SimKernel:
         """Let others in until ``condition`` holds; False after ``timeout`` seconds.
 
         ``interruptible``: a signal that the caller gets ends the wait with Errno(ERESTARTSYS),
-        where the kernel knows of the caller's signals; this one does not.
+        where the kernel knows of the caller's signals; this one knows of those that kill.
         """
         caller = self.current
         try:
-            return self.changed.wait_for(condition, timeout)
+            if not interruptible:
+                return self.changed.wait_for(condition, timeout)
+            met = self.changed.wait_for(lambda: condition() or not caller.alive, timeout)
+            if met and not condition():
+                raise Errno(errno.EINTR)
+            return met
         finally:
             self.current = caller
 
@@ -209,6 +220,9 @@ class SimKernel:
     def enter(self, caller: Caller) -> None:
         """Begin a system call of ``caller``; the lock is held, and is the call's from now on."""
         self._reap()
+        # Who waits for the end of a process finds its files closed, so its last calls go first.
+        if self.dying:
+            self.changed.wait_for(lambda: not self.dying, _LAST_CALLS)
         self.current = caller
 
     def open_node(self, path: str, flags: int) -> int:

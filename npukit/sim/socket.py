@@ -352,6 +352,8 @@ class RemoteCaller:
         self.files: dict[int, SimFile] = {}
         self.mappings: dict[int, list[Callable[[], None]]] = {}
         self.connections = 0
+        self.calls = 0
+        """Calls under way."""
         self._next_mapping = 0
         self._next_lost = -2
         self._process_vm = process_vm
@@ -598,6 +600,8 @@ class SocketServer:
             caller.unmapped(token)
         while caller.files:
             self.kernel.put(caller.files.popitem()[1])
+        if caller.calls:
+            self.kernel.dying.add(caller)
         self.kernel.changed.notify_all()
 
     def _answer(self, sock: socket.socket, caller: RemoteCaller, message: list[Any]) -> None:
@@ -613,6 +617,7 @@ class SocketServer:
         try:
             with self.kernel.lock:
                 self.kernel.enter(caller)
+                caller.calls += 1
                 try:
                     value = self._do(caller, name, arguments, fds, held)
                     # Sent with the lock held, so that the descriptors cannot be closed before.
@@ -622,6 +627,10 @@ class SocketServer:
                     self.kernel.current = caller
                     for file in held:
                         self.kernel.put(file)
+                    caller.calls -= 1
+                    if caller in self.kernel.dying and not caller.calls:
+                        self.kernel.dying.discard(caller)
+                        self.kernel.changed.notify_all()
         except Errno as error:
             reply = ["errno", error.code]
         except ProgramError as error:

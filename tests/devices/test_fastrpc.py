@@ -42,7 +42,7 @@ from npukit.ioctl import (
 )
 from npukit.ioctl.kernel import PAGE_SIZE
 from npukit.programs.hexagon import idl
-from npukit.sim.cdsp import SHELL
+from npukit.sim.cdsp import SHELL, IdlSkel
 from npukit.sim.fastrpc import LINUX_6_1
 
 ECHO = idl.load("echo.idl")
@@ -502,6 +502,29 @@ def test_dma_buffers_as_arguments(device: FastRpcDevice) -> None:
         for offset, size in ((0, buffer.size + 1), (-1, 4), (buffer.size, 1)):
             with pytest.raises(ValueError, match="are not within"):
                 DmaSlice(buffer, offset, size)
+
+
+def test_methods_above_30_through_a_stub() -> None:
+    """Numbers 2 to 41, on both sides of where the field of the scalars word ends."""
+    methods = "".join(
+        f"long m{n}(in long a, rout long b, in sequence<octet> c);" for n in range(40)
+    )
+    many = idl.parse(f"interface many : remote_handle64 {{ {methods} }};")
+
+    class Many(IdlSkel):
+        interface = many
+
+        def __getattr__(self, name: str) -> Any:
+            number = self.interface.methods[name].number
+            return lambda a, c: a * 1000 + number * 10 + len(c)
+
+    kernel, dsp = machine()
+    dsp.dsp.register(many.uri(), Many)
+    with nothing_left(dsp), FastRpcDevice.open(kernel=kernel) as device:
+        device.start(SHELL, verify=UNVERIFIED)
+        with many.open(device) as module:
+            for n in range(40):
+                assert getattr(module, f"m{n}")(n, b"abc") == n * 1000 + (n + 2) * 10 + 3
 
 
 def test_raw_calls(device: FastRpcDevice) -> None:
