@@ -21,7 +21,7 @@ from npukit.abi import fastrpc as abi
 from npukit.devices.fastrpc import UNVERIFIED, DmaSlice, FastRpcDevice
 from npukit.devices.fastrpc_errors import AmbiguousResult, HexagonError
 from npukit.devices.fastrpc_session import Row
-from npukit.ioctl import DeviceLost, NpuError, WaitTimeout
+from npukit.ioctl import DeviceLost, Fault, FaultyKernel, Ioctl, NpuError, WaitTimeout
 from npukit.ioctl.wrapper import KernelWrapper
 from npukit.programs.hexagon import idl
 from npukit.sim.cdsp import SHELL, Dsp, DspFault, Invocation, Process
@@ -349,3 +349,37 @@ def test_requests_that_ask_no_dsp_give_errnos() -> None:
                            ) as caught:  # fmt: skip
             device.alloc(1 << 33)
         assert type(caught.value) is NpuError
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "text"),
+    [
+        (abi.FASTRPC_IOCTL_ALLOC_DMA_BUFF, errno.ENOMEM, "mappable memory of 4096 bytes"),
+        (abi.FASTRPC_IOCTL_INIT_CREATE, errno.ENOMEM, f"its shell of {len(SHELL)} bytes"),
+        (abi.FASTRPC_IOCTL_MEM_MAP, errno.EINVAL, r"dma-buf \d+ cannot be mapped with 8192 bytes"),
+        (abi.FASTRPC_IOCTL_MEM_UNMAP, errno.EINVAL, r"dma-buf \d+ is mapped at 0x[0-9a-f]+"),
+        (abi.FASTRPC_IOCTL_MMAP, errno.ENOMEM, "mappable memory of 12288 bytes"),
+        (abi.FASTRPC_IOCTL_MUNMAP, errno.EINVAL, r"address 0x[0-9a-f]+ and size 12288 must be"),
+    ],
+    ids=str,
+)
+def test_a_refusal_names_the_numbers(request_: Ioctl, code: int, text: str) -> None:
+    kernel, dsp = machine()
+    faulty = FaultyKernel(kernel, [Fault(code, request=int(request_))])
+    with nothing_left(dsp), FastRpcDevice.open(kernel=faulty) as device:
+
+        def everything() -> None:
+            device.start(SHELL, verify=UNVERIFIED)
+            with device.alloc(8192) as buffer:
+                buffer.map_to_dsp()
+                buffer.unmap_from_dsp()
+            device.shrink_heap(device.grow_heap(12288), 12288)
+
+        with pytest.raises(NpuError, match=text) as caught:
+            everything()
+        assert (caught.value.errno, caught.value.filename) == (code, device.path)
+        assert str(caught.value.request) == request_.name
+        # Without a request at hand the rule is told by the fields' names.
+        rule = device.explain(request_, code)
+        assert rule is not None
+        assert "{" not in rule
