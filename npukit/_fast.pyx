@@ -319,11 +319,11 @@ def munmap(Mapping mapping not None):
     mapping.close()
 
 
-# ---- Copies -------------------------------------------------------------------------------------
-
 def fence():
     npukit_fence()
 
+
+# ---- Copies -------------------------------------------------------------------------------------
 
 cdef tuple STRATEGIES = ("plain", "stream", "threads", "stream+threads")  # enum order of copy.h
 

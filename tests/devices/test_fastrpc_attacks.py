@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from devices.hexagon_session import session
 from devices.test_fastrpc_host import Dsp
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import no_leak
 
@@ -63,7 +63,7 @@ PARTS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(
     st.lists(PARTS, max_size=7), st.sampled_from(["", "/", "//", "{}/", "{}/../", "/proc/self/cwd"])
 )
@@ -230,7 +230,7 @@ def test_a_line_without_an_end_is_read_at_once(tmp_path: Path) -> None:
 METHODS = st.one_of(st.integers(0, 36), st.integers(0, 0xFFFFFFFF))
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=500)
 @given(
     st.integers(0, 6),
     METHODS,
@@ -263,7 +263,7 @@ def test_any_call_has_an_answer(
     logging.disable(logging.NOTSET)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 0xFFFFFFFF), st.integers(0, 0xFFFFFFFF), st.binary(max_size=200))
 def test_any_bytes_have_an_answer(handle: int, sc: int, packed: bytes) -> None:
     logging.disable(logging.CRITICAL)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npukit.programs.hexagon import idl, marshal
@@ -151,7 +151,6 @@ def calls(draw: st.DrawFn) -> tuple[str, list[Any], list[Any]]:
     return ", ".join(texts), given, out
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])  # others may have the processor
 @given(calls())
 def test_both_sides_of_a_call_agree(call: tuple[str, list[Any], list[Any]]) -> None:
     text, given, out = call
