@@ -237,9 +237,9 @@ struct npu_elementwise {
 struct npu_lookup {
     int enabled;
     const int16_t (*tables)[NPU_LUT_ENTRIES];
-    float steps[2];  /* between entries */
-    float slopes[2]; /* below LE and above LO */
-    float offset, factor; /* of the output */
+    int steps[2]; /* between entries, as a power of two */
+    int slope_scales[2], slope_shifts[2]; /* below LE and above LO */
+    float offset, factor; /* of the output, in floating point */
 };
 
 /* What CORE or the memory hands to DPU, what it does and where it puts it. */

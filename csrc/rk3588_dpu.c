@@ -63,7 +63,7 @@ static const struct npu_rule float_conversion[] = {
     {DPU_OUT_CVT_SHIFT, 0, "output conversion in floating point"},
 };
 
-/* Behind a lookup: (value + offset) / 2^MINUS_EXP. */
+/* Behind a lookup in fp16: (value + offset) / 2^MINUS_EXP. Integers are converted as always. */
 static const struct npu_rule lookup_conversion[] = {
     {DPU_CVT_TYPE, 1, "output conversion of a lookup that multiplies first"},
     {DPU_OUT_CVT_SCALE, 1, "output conversion of a lookup"},
@@ -155,7 +155,7 @@ static int decode_precision(const struct npu *npu, struct npu_output *out, struc
 static int decode_conversion(const struct npu *npu, struct npu_output *out,
                              struct npu_fault *fault)
 {
-    if (out->lookup.enabled)
+    if (out->lookup.enabled && out->fp16)
         return npu_require(npu, lookup_conversion,
                            sizeof lookup_conversion / sizeof *lookup_conversion, fault);
     if (out->fp16)
@@ -568,18 +568,18 @@ static int decode_table(const struct npu *npu, struct npu_output *out, int lo,
     const uint32_t select = lo ? DPU_LUT_LO_INDEX_SELECT : DPU_LUT_LE_INDEX_SELECT;
     const uint32_t scale = lo ? DPU_LUT_LO_SLOPE_OFLOW_SCALE : DPU_LUT_LE_SLOPE_UFLOW_SCALE;
     const uint32_t shift = lo ? DPU_LUT_LO_SLOPE_OFLOW_SHIFT : DPU_LUT_LE_SLOPE_UFLOW_SHIFT;
-    const int64_t step = npu_get(npu, select) <= 21 ? INT64_C(1) << npu_get(npu, select) : 0;
-    const int64_t size = (NPU_LUT_ENTRIES - 1) * step;
+    const uint32_t step = npu_get(npu, select);
+    const int64_t size = step <= 21 ? (int64_t)(NPU_LUT_ENTRIES - 1) << step : 0;
 
-    if (!step)
+    if (!size)
         return unsupported(fault, npu, select, "a table that ends behind 32 bits");
     if ((int32_t)npu_get(npu, bound) != (lo ? size : -size))
         return unsupported(fault, npu, bound, "a table that its 512 steps do not fill");
     if (npu_get(npu, scale) & 0x8000)
         return unsupported(fault, npu, scale, "whether bit 15 is a sign here is not known");
-    out->lookup.steps[lo] = (float)step;
-    out->lookup.slopes[lo] =
-        (float)npu_get(npu, scale) / (float)(UINT32_C(1) << npu_get(npu, shift));
+    out->lookup.steps[lo] = (int)step;
+    out->lookup.slope_scales[lo] = (int)npu_get(npu, scale);
+    out->lookup.slope_shifts[lo] = (int)npu_get(npu, shift);
     return 0;
 }
 
@@ -593,8 +593,6 @@ static int decode_lookup(const struct npu *npu, struct npu_output *out, struct n
     struct npu_lookup *lookup = &out->lookup;
     const uint32_t exponent = npu_get(npu, DPU_MINUS_EXP);
 
-    if (!out->fp16)
-        return unsupported(fault, npu, DPU_EW_LUT_BYPASS, "lookup tables for integers");
     if (npu_require(npu, lookup_modes, sizeof lookup_modes / sizeof *lookup_modes, fault) ||
         decode_table(npu, out, 0, fault) || decode_table(npu, out, 1, fault))
         return -1;
@@ -607,9 +605,11 @@ static int decode_lookup(const struct npu *npu, struct npu_output *out, struct n
         if (npu->lut[i / NPU_LUT_ENTRIES][i % NPU_LUT_ENTRIES] < 0)
             return unsupported(fault, npu, DPU_EW_OP_BYPASS,
                                "an operation beside a lookup with negative entries");
+    lookup->tables = npu->lut;
+    if (!out->fp16)
+        return 0;
     if (exponent > 63)
         return unsupported(fault, npu, DPU_MINUS_EXP, "more than 63");
-    lookup->tables = npu->lut;
     lookup->offset = (float)(int32_t)npu_get(npu, DPU_OUT_CVT_OFFSET);
     lookup->factor = 1.0f / (float)(UINT64_C(1) << exponent);
     return 0;

@@ -227,24 +227,54 @@ static void float_elementwise(const struct npu_elementwise *ew, const union npu_
  * seen on an RK3588: wrong results close to 0 when the offset of the output is negative, in flat
  * parts of a table, and at entries that are 0 (rocket-userspace).
  */
-static float look_up(const struct npu_lookup *lookup, float index)
+static float slope(const struct npu_lookup *lookup, int lo)
+{
+    return (float)lookup->slope_scales[lo] / (float)(UINT32_C(1) << lookup->slope_shifts[lo]);
+}
+
+static float look_up_float(const struct npu_lookup *lookup, float index)
 {
     const int lo = !(index < 0);
     const int16_t *table = lookup->tables[lo];
-    const float size = lookup->steps[lo] * (NPU_LUT_ENTRIES - 1);
+    const float step = (float)(1 << lookup->steps[lo]), size = step * (NPU_LUT_ENTRIES - 1);
     float position, fraction;
     int entry;
 
     if (index < -size)
-        return table[0] + (index + size) * lookup->slopes[0];
+        return table[0] + (index + size) * slope(lookup, 0);
     if (index > size)
-        return table[NPU_LUT_ENTRIES - 1] + (index - size) * lookup->slopes[1];
+        return table[NPU_LUT_ENTRIES - 1] + (index - size) * slope(lookup, 1);
     if (index != index)
         return index;
-    position = (lo ? index : index + size) / lookup->steps[lo];
+    position = (lo ? index : index + size) / step;
     entry = (int)position < NPU_LUT_ENTRIES - 2 ? (int)position : NPU_LUT_ENTRIES - 2;
     fraction = position - (float)entry;
     return table[entry] + fraction * (float)(table[entry + 1] - table[entry]);
+}
+
+/*
+ * The same of an integer. No run of it on an RK3588 is known. That entries are int16, that the
+ * index is (value - start) >> select and that what is shifted out interpolates is the design of
+ * NVDLA's SDP, and has been measured on an RK3576 (rocket-userspace), as has the usual output
+ * conversion behind it. The two roundings are chosen: to nearest, ties to even, as all shifts of
+ * the DPU that have been measured on an RK3588, where NVDLA's send ties away from zero.
+ */
+static int64_t look_up_integer(const struct npu_lookup *lookup, int64_t index)
+{
+    const int lo = index >= 0, step = lookup->steps[lo];
+    const int16_t *table = lookup->tables[lo];
+    const int64_t size = (int64_t)(NPU_LUT_ENTRIES - 1) << step;
+    const int64_t beyond = index < -size ? index + size : index > size ? index - size : 0;
+    int64_t position, entry;
+
+    if (beyond)
+        return table[lo ? NPU_LUT_ENTRIES - 1 : 0] +
+               npu_shift_right(beyond * lookup->slope_scales[lo], lookup->slope_shifts[lo], 0);
+    position = lo ? index : index + size;
+    entry = position >> step < NPU_LUT_ENTRIES - 2 ? position >> step : NPU_LUT_ENTRIES - 2;
+    return npu_shift_right(table[entry] * (INT64_C(1) << step) +
+                               (position - (entry << step)) * (table[entry + 1] - table[entry]),
+                           step, 0);
 }
 
 /* ---------------------------------------------------------------- output */
@@ -315,7 +345,7 @@ static void process(const struct npu_space *space, const struct npu_output *out,
         if (operands)
             float_elementwise(ew, operands, floats, count);
         for (int k = 0; out->lookup.enabled && k < count; k++)
-            floats[k] = (look_up(&out->lookup, floats[k]) + out->lookup.offset) *
+            floats[k] = (look_up_float(&out->lookup, floats[k]) + out->lookup.offset) *
                         out->lookup.factor;
         convert_floats(out, floats, dst, count, level);
     } else {
@@ -330,6 +360,8 @@ static void process(const struct npu_space *space, const struct npu_output *out,
             integer_stage(&out->bn, first, integers, count);
         if (operands)
             integer_elementwise(ew, operands, integers, count);
+        for (int k = 0; out->lookup.enabled && k < count; k++)
+            integers[k] = saturate_32(look_up_integer(&out->lookup, integers[k]));
         convert_integers(out, integers, dst, count);
     }
 }

@@ -4,8 +4,8 @@
 What it executes, by the blocks CNA, CORE, DPU and DPU_RDMA: direct convolution (and so matmul) and
 depthwise convolution of int8 and fp16, and the DPU's stages behind them: bias, scale and clamp (BS,
 BN), an operation with another tensor (EW), correction for weights' zero points (the window sum),
-conversion to int8, int16, int32, fp16 or fp32; and the same stages alone, on int8, int16, int32 or
-fp16 from memory (flying mode); in fp16 also the two lookup tables. By PPU and PPU_RDMA: pooling of
+the two lookup tables, conversion to int8, int16, int32, fp16 or fp32; and the same stages alone, on
+int8, int16, int32 or fp16 from memory (flying mode). By PPU and PPU_RDMA: pooling of
 int8 and fp16, maximum, minimum and average. Everything else that a stream may ask for is refused
 with the register, the field and the value; nothing is ignored in silence but fields that only steer
 the speed. int8 sums are exact modulo 2^32, and what follows is exact as ``csrc/rk3588_stage.c``

@@ -37,6 +37,22 @@ def shift_right(values: Array, count: Array | int, *, away: bool = False) -> Arr
     return up - (tie & wrong)
 
 
+def look_up(tables: Array, index: Array, select: int, slopes: tuple[int, int, int, int]) -> Array:
+    """Integers through the two tables; ``slopes``: scale and shift below LE, then above LO."""
+    size = 512 << select
+    inside = np.clip(index, -size, size)
+    lo = inside >= 0
+    position = np.where(lo, inside, inside + size)
+    entry = np.minimum(position >> select, 511)
+    part = position - (entry << select)
+    whole = tables.astype(np.int64)
+    left = np.where(lo, whole[1][entry], whole[0][entry])
+    right = np.where(lo, whole[1][entry + 1], whole[0][entry + 1])
+    between = shift_right(left * ((1 << select) - part) + right * part, select)
+    scale, count = np.where(lo, slopes[2], slopes[0]), np.where(lo, slopes[3], slopes[1])
+    return saturate(between + shift_right((index - inside) * scale, count), 32)
+
+
 def as_float(bits: int) -> float:
     return float(np.array([bits & 0xFFFFFFFF], np.uint32).view(np.float32)[0])
 

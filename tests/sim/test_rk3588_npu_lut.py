@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from sim.rk3588_streams import Flight, Rig, word
+from sim.rk3588_dpu_reference import look_up, shift_right
+from sim.rk3588_streams import Conv, Flight, Rig, word
 
 from npukit.programs.rk3588.registers import DPU
 from npukit.sim.rk3588 import NpuFault
@@ -187,12 +188,98 @@ def test_negative_entries_with_the_operation_that_is_always_there() -> None:
     assert (fault.kind, fault.field) == ("unsupported", "EW_OP_BYPASS")
 
 
-def test_integers_have_no_tables() -> None:
+def integers(
+    x: npt.NDArray[Any], tables: npt.NDArray[Any], out_dtype: str, **changes: int
+) -> npt.NDArray[Any] | NpuFault:
+    """``run`` for integers, x[n] of one row; what BN would scale is left to ``changes``."""
+    flight = Flight(str(x.dtype), out_dtype, 1, len(x) // 16, 16)
+    lanes = 16 // x.itemsize
+    rig = Rig()
+    rig.add(flight.source, x.reshape(-1, 16 // lanes, lanes).transpose(1, 0, 2).reshape(-1))
+    out = rig.blank(*flight.spans()["output"])
+    usual = {
+        "OUT_CVT_SHIFT__CVT_TYPE": 0, "OUT_CVT_SHIFT__MINUS_EXP": 0,
+        "BN_MUL_CFG__BN_MUL_OPERAND": 1, "BN_ALU_CFG__BN_ALU_OPERAND": 0,
+    }  # fmt: skip
+    words = flight.words(**lookup(**(usual | changes)))
+    completion = rig.run(table_words(tables) + words)
+    if completion.error is not None:
+        return completion.error
+    lanes = 16 // np.dtype(out_dtype).itemsize
+    return out.view(out_dtype).reshape(16 // lanes, -1, lanes).transpose(1, 0, 2).reshape(-1)
+
+
+SLOPES = {
+    "LUT_LE_SLOPE_SCALE__LUT_LE_SLOPE_UFLOW_SCALE": 30011,
+    "LUT_LE_SLOPE_SHIFT__LUT_LE_SLOPE_UFLOW_SHIFT": 9,
+    "LUT_LO_SLOPE_SCALE__LUT_LO_SLOPE_OFLOW_SCALE": 7,
+    "LUT_LO_SLOPE_SHIFT__LUT_LO_SLOPE_OFLOW_SHIFT": 3,
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])
+@pytest.mark.parametrize("select", [0, 1, 5, 12, 21])
+def test_integers_equal_the_reference(dtype: str, select: int) -> None:
+    """In, between and beyond the tables, entry by entry and at both ends."""
+    rng = np.random.default_rng(select)
+    tables = rng.integers(-32768, 32768, (2, ENTRIES), np.int16)
+    limits, size = np.iinfo(dtype), 512 << select
+    edges = [
+        *np.arange(-70, 70), -size - 1, -size, 1 - size, size - 1, size, size + 1,
+        limits.min, limits.max,
+    ]  # fmt: skip
+    spread = rng.integers(-2 * size, 2 * size, 4096 - len(edges), np.int64)
+    x = np.clip([*edges, *spread], limits.min, limits.max).astype(dtype)
+    got = integers(x, tables, "int32", shift=select, EW_CFG__EW_OP_BYPASS=1, **SLOPES)
+    right = look_up(tables, x.astype(np.int64), select, (30011, 9, 7, 3))
+    np.testing.assert_array_equal(got, right)
+
+
+def test_an_int8_sigmoid() -> None:
+    """In 1/16 to 1/256, as TFLite has it: within one step of the exact function."""
+    x = np.tile(np.arange(-128, 128), 2).astype(np.int8)
+    # x / 16 in index units of 1 / SCALE, and entries of 1 / 32768 to steps of 1 / 256.
+    got = integers(
+        x, sampled(sigmoid), "int8", BN_MUL_CFG__BN_MUL_OPERAND=round(SCALE / 16),
+        OUT_CVT_SHIFT__OUT_CVT_SHIFT=7, OUT_CVT_OFFSET__OUT_CVT_OFFSET=-128,
+    )  # fmt: skip
+    assert not isinstance(got, NpuFault)
+    exact = np.clip(sigmoid(x / 16) * 256, 0, 255) - 128
+    assert np.abs(got - exact).max() < 1
+
+
+def test_a_lookup_behind_a_convolution() -> None:
+    conv = Conv("int8", "int8", 5, 7, 32, 32, kernel=(3, 3), pads=(1, 1), out=(5, 7))
+    rng = np.random.default_rng(6)
+    tables = np.sort(rng.integers(-32768, 32768, (2, ENTRIES), np.int16), axis=None)
+    tables = tables.reshape(2, ENTRIES)
+    usual = lookup(
+        OUT_CVT_SHIFT__CVT_TYPE=0, OUT_CVT_SHIFT__MINUS_EXP=0, OUT_CVT_SHIFT__OUT_CVT_SHIFT=8,
+        BN_CFG__BN_BYPASS=1, EW_CFG__EW_OP_BYPASS=1, shift=6,
+    )  # fmt: skip
+    rig = Rig()
+    rig.place(conv, rng)
+    out = rig.outputs[0][1]
+    assert rig.run(table_words(tables) + conv.words(**usual)).error is None
+    plain = Conv(**{**vars(conv), "out_dtype": "int32", "output": 0x38000000})
+    sums = rig.blank(*plain.spans()["output"]).view(np.int32)
+    assert rig.run(plain.words(), 0x20000).error is None
+    values = sums.reshape(8, 35, 4).transpose(1, 0, 2).reshape(35, 32).astype(np.int64)
+    right = np.clip(shift_right(look_up(tables, values, 6, (0, 0, 0, 0)), 8), -128, 127)
+    assert (np.abs(values) > 512 << 6).any()
+    assert (np.abs(values) < 512 << 6).any()
+    got = out.view(np.int8).reshape(2, 35, 16).transpose(1, 0, 2).reshape(35, 32)
+    np.testing.assert_array_equal(got, right)
+
+
+@pytest.mark.parametrize("name", ["OUT_CVT_SHIFT__CVT_TYPE", "OUT_CVT_SHIFT__MINUS_EXP"])
+def test_integers_are_converted_as_without_a_lookup(name: str) -> None:
+    x, tables = np.zeros(16, np.int8), np.zeros((2, ENTRIES), np.int16)
     flight = Flight("int8", "int8")
     rig = Rig()
-    rig.add(flight.source, np.zeros(256, np.int8))
+    rig.add(flight.source, x)
     rig.blank(*flight.spans()["output"])
-    changes = lookup(BN_CFG__BN_BYPASS=1)
-    fault = rig.run(flight.words(**changes)).error
+    changes = {"OUT_CVT_SHIFT__CVT_TYPE": 0, "OUT_CVT_SHIFT__MINUS_EXP": 0, name: 1}
+    fault = rig.run(table_words(tables) + flight.words(**lookup(**changes))).error
     assert fault is not None
-    assert (fault.kind, fault.field) == ("unsupported", "EW_LUT_BYPASS")
+    assert (fault.kind, fault.field) == ("unsupported", name.partition("__")[2])
