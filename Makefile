@@ -8,6 +8,7 @@ CSRC   := $(wildcard csrc/*.c)
 CHDRS  := $(wildcard csrc/*.h)
 CYTHON := $(wildcard npukit/*.pyx npukit/*.pxd npukit/sim/*.pyx npukit/sim/*.pxd)
 CWARN  := -std=gnu11 -O2 -ffp-contract=off -Wall -Wextra -Werror
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
 
 .PHONY: help build dev smoke test lint bench abi-kernels abi-snapshots \
         selftest selftest-aarch64 sanitize soak clean
@@ -20,7 +21,7 @@ help:
 	@echo 'make abi-kernels   check the ABI against Debian kernels of both architectures'
 	@echo 'make abi-snapshots   make the stored ABI of each kernel version again and compare'
 	@echo 'make soak   a million manager events, a minute of DSP calls, 500 kills at random moments'
-	@echo 'make sanitize   the C self-test under AddressSanitizer and UndefinedBehaviorSanitizer'
+	@echo 'make sanitize   the C self-test and 100,000 NPU streams under AddressSanitizer and UBSan'
 	@echo 'make selftest-aarch64   the C self-test, cross-compiled, under qemu-user'
 
 # Says which of the things that a fresh machine may lack is missing.
@@ -90,12 +91,15 @@ soak: dev
 	$(BIN)/python tests/devices/hexagon_soak.py 60
 	NPUKIT_KILLS=500 $(BIN)/python -m pytest tests/sim/test_run.py -k moment
 
-# The same under AddressSanitizer and UndefinedBehaviorSanitizer.
-sanitize: $(CSRC) $(CHDRS)
+# The self-test, and 100,000 streams for the simulated RK3588, under both sanitizers.
+sanitize: dev $(CSRC) $(CHDRS)
 	@mkdir -p build
-	gcc $(CWARN) -g -fsanitize=address,undefined -fno-sanitize-recover=all -Icsrc $(CSRC) \
-	    -pthread -lm -o build/selftest-sanitize
+	gcc $(CWARN) -g $(SANITIZE) -Icsrc $(CSRC) -pthread -lm -o build/selftest-sanitize
 	build/selftest-sanitize
+	gcc $(CWARN) -g $(SANITIZE) -Icsrc tests/sim/rk3588_fuzz.c csrc/cpu.c \
+	    $(filter-out %selftest.c,$(wildcard csrc/rk3588*.c)) -pthread -lm -o build/rk3588-fuzz
+	PYTHONPATH=tests $(BIN)/python -m sim.rk3588_fuzz build/rk3588-fuzz.corpus
+	build/rk3588-fuzz build/rk3588-fuzz.corpus 1 100000
 
 clean:
 	rm -rf build $(VENV) npukit/*.so npukit/sim/*.so npukit/_fast.c npukit/sim/_*.c *.egg-info

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sim.rk3588_streams import Conv, Rig
+from sim.rk3588_streams import Conv, Flight, Rig
 
 from npukit.sim import _rk3588
 
@@ -170,7 +170,7 @@ def convs(draw: st.DrawFn) -> Conv:
     )
 
 
-def operand_fields(conv: Conv, dtype: str, brdma: int, *, combined: bool) -> Fields:
+def operand_fields(conv: Conv | Flight, dtype: str, brdma: int, *, combined: bool) -> Fields:
     """DPU_RDMA's fields for operands: BRDMA, and ERDMA unless ``dtype`` is empty."""
     fields = {
         "RDMA_BRDMA_CFG.BRDMA_DATA_USE": brdma,
@@ -208,47 +208,67 @@ def random_bytes(rng: np.random.Generator, dtype: str, size: int) -> Any:
     return rng.integers(-128, 128, size, np.int8) >> rng.integers(0, 8, size).astype(np.int8)
 
 
-def place_operands(rig: Rig, conv: Conv, dtype: str, brdma: int, rng: np.random.Generator) -> None:
+Spans = list[tuple[int, int, str]]
+"""Of operands: base, bytes, type."""
+
+
+def operand_spans(conv: Conv | Flight, dtype: str, brdma: int) -> Spans:
+    """What BRDMA, and ERDMA unless ``dtype`` is empty, read as ``operand_fields`` say."""
     channels = conv.out_channels
+    spans = []
     if brdma:
         size = 4 * channels if brdma == 1 else -(-channels // 8) * 64
-        rig.add(BIAS, random_bytes(rng, "fp32" if conv.dtype == "fp16" else "int32", size))
+        spans.append((BIAS, size, "fp32" if conv.dtype == "fp16" else "int32"))
     if dtype:
         surfaces = -(-channels * BYTES[dtype] // 16)
-        size = 16 * (surfaces * (conv.out[0] * conv.out[1] + 2))
-        rig.add(RESIDUAL, random_bytes(rng, dtype, size))
+        spans.append((RESIDUAL, 16 * (surfaces * (conv.out[0] * conv.out[1] + 2)), dtype))
+    return spans
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data(), level=st.sampled_from(LEVELS), seed=st.integers(0, 2**32 - 1))
-def test_any_stages_agree_with_the_reference(data: st.DataObject, level: str, seed: int) -> None:
-    conv = data.draw(convs())
+def place_operands(rig: Rig, spans: Spans, rng: np.random.Generator) -> None:
+    for iova, size, dtype in spans:
+        rig.add(iova, random_bytes(rng, dtype, size))
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[Conv, list[int], Spans]:
+    """A convolution with any stages behind it, its words, and its operands in memory."""
+    conv = draw(convs())
     floats = conv.dtype == "fp16"
-    rdma = data.draw(st.booleans())
-    brdma = data.draw(st.sampled_from([0, 1] if floats else [0, 1, 7])) if rdma else 0
-    dpu = data.draw(stage("BS", floats=floats, brdma=brdma))
-    dpu |= data.draw(stage("BN", floats=floats, brdma=0))
-    ew, dtype = data.draw(elementwise(floats=floats, rdma=rdma))
+    rdma = draw(st.booleans())
+    brdma = draw(st.sampled_from([0, 1] if floats else [0, 1, 7])) if rdma else 0
+    dpu = draw(stage("BS", floats=floats, brdma=brdma))
+    dpu |= draw(stage("BN", floats=floats, brdma=0))
+    ew, dtype = draw(elementwise(floats=floats, rdma=rdma))
     dpu |= ew
     if not floats:
-        dpu |= data.draw(output())
-        window = data.draw(st.sampled_from(["none", "register", *(["memory"] * (brdma == 7))]))
+        dpu |= draw(output())
+        window = draw(st.sampled_from(["none", "register", *(["memory"] * (brdma == 7))]))
         dpu["BS_OW_CFG.OD_BYPASS"] = int(window == "none")
         dpu["BS_OW_CFG.OW_SRC"] = int(window == "memory")
-        dpu["BS_OW_OP.OW_OP"] = data.draw(st.integers(-255, 255))
+        dpu["BS_OW_OP.OW_OP"] = draw(st.integers(-255, 255))
     changes = {f"DPU.{name}": value for name, value in dpu.items()}
     if rdma:
-        combined = bool(dtype) and data.draw(st.booleans())
+        combined = bool(dtype) and draw(st.booleans())
         fields = operand_fields(conv, dtype, brdma, combined=combined)
         changes |= {f"DPU_RDMA.{name}": value for name, value in fields.items()}
     words = conv.words(
         enable=0x1D if rdma else 0x0D,
         **{name.replace(".", "__"): value for name, value in changes.items()},
     )
+    return conv, words, operand_spans(conv, dtype, brdma)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(program=programs(), level=st.sampled_from(LEVELS), seed=st.integers(0, 2**32 - 1))
+def test_any_stages_agree_with_the_reference(
+    program: tuple[Conv, list[int], Spans], level: str, seed: int
+) -> None:
+    conv, words, spans = program
     rig = Rig()
     rng = np.random.default_rng(seed)
     rig.place(conv, rng, exact=True)
-    place_operands(rig, conv, dtype, brdma, rng)
+    place_operands(rig, spans, rng)
     with simd(level):
         completion = rig.run(words)
     assert completion.error is None, str(completion.error)

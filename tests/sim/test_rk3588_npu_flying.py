@@ -15,8 +15,10 @@ from sim.test_rk3588_npu_dpu import (
     LEVELS,
     RESIDUAL,
     SIZES,
+    Spans,
     elementwise,
     operand_fields,
+    operand_spans,
     output,
     place_operands,
     random_bytes,
@@ -61,26 +63,34 @@ def flights(draw: st.DrawFn) -> Flight:
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data(), level=st.sampled_from(LEVELS), seed=st.integers(0, 2**32 - 1))
-def test_any_stages_agree_with_the_reference(data: st.DataObject, level: str, seed: int) -> None:
-    flight = data.draw(flights())
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[Flight, list[int], Spans]:
+    """Any stages on a cube, the words, and the operands in memory."""
+    flight = draw(flights())
     floats = flight.dtype == "fp16"
-    brdma = data.draw(st.sampled_from([0, 1] if floats else [0, 1, 7]))
-    dpu = data.draw(stage("BS", floats=floats, brdma=brdma))
-    dpu |= data.draw(stage("BN", floats=floats, brdma=0))
-    ew, dtype = data.draw(elementwise(floats=floats, rdma=True))
+    brdma = draw(st.sampled_from([0, 1] if floats else [0, 1, 7]))
+    dpu = draw(stage("BS", floats=floats, brdma=brdma))
+    dpu |= draw(stage("BN", floats=floats, brdma=0))
+    ew, dtype = draw(elementwise(floats=floats, rdma=True))
     dpu |= ew
     if not floats:
-        dpu |= data.draw(output())
+        dpu |= draw(output())
     fields = operand_fields(flight, dtype, brdma, combined=False)
     changes = {f"DPU__{name.replace('.', '__')}": value for name, value in dpu.items()}
     changes |= {f"DPU_RDMA__{name.replace('.', '__')}": value for name, value in fields.items()}
-    words = flight.words(**changes)
+    return flight, flight.words(**changes), operand_spans(flight, dtype, brdma)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(program=programs(), level=st.sampled_from(LEVELS), seed=st.integers(0, 2**32 - 1))
+def test_any_stages_agree_with_the_reference(
+    program: tuple[Flight, list[int], Spans], level: str, seed: int
+) -> None:
+    flight, words, spans = program
     rig = Rig()
     rng = np.random.default_rng(seed)
     place(rig, flight, rng)
-    place_operands(rig, flight, dtype, brdma, rng)
+    place_operands(rig, spans, rng)
     with simd(level):
         completion = rig.run(words)
     assert completion.error is None, str(completion.error)
