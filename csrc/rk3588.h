@@ -103,11 +103,19 @@ int npu_cube_overlap(const struct npu_cube *a, const struct npu_cube *b);
 
 enum npu_block { NPU_PC, NPU_CNA, NPU_CORE = 3, NPU_DPU, NPU_DPU_RDMA, NPU_PPU, NPU_PPU_RDMA };
 
+enum npu_precision { NPU_INT8, NPU_INT16, NPU_FP16, NPU_BF16, NPU_INT32, NPU_FP32 };
+
+static inline int64_t npu_precision_bytes(enum npu_precision precision)
+{
+    return precision == NPU_INT8 ? 1 : precision == NPU_INT32 || precision == NPU_FP32 ? 4 : 2;
+}
+
 /* What is in the CBUF, so that a task may reuse it. */
 struct npu_cached {
     int valid;
     int64_t first_bank;
-    int fp16, depthwise;
+    enum npu_precision precision;
+    int depthwise;
     int64_t shape[4];
 };
 
@@ -173,13 +181,6 @@ int npu_require(const struct npu *npu, const struct npu_rule *rules, size_t coun
 /* A field that other registers determine; the text says how, and gets the right value appended. */
 int npu_expect(const struct npu *npu, uint32_t field, int64_t expected, const char *text,
                struct npu_fault *fault);
-
-enum npu_precision { NPU_INT8, NPU_INT16, NPU_FP16, NPU_BF16, NPU_INT32, NPU_FP32 };
-
-static inline int64_t npu_precision_bytes(enum npu_precision precision)
-{
-    return precision == NPU_INT8 ? 1 : precision == NPU_INT32 || precision == NPU_FP32 ? 4 : 2;
-}
 
 /* value / 2^shift, the value within 62 bits: to nearest, ties to even or away from zero. */
 static inline int64_t npu_shift_right(int64_t value, int shift, int away)
@@ -252,7 +253,7 @@ struct npu_output {
     struct npu_stage bs, bn;
     struct npu_elementwise ew;
     struct npu_lookup lookup;
-    int round_away, shift; /* of the output conversion */
+    int add_first, round_away, shift; /* of the output conversion */
     int32_t offset, scale;
     int plain; /* nothing but a change of format */
     struct npu_cube cube;
@@ -261,7 +262,7 @@ struct npu_output {
     struct npu_cube operands;
     int32_t *window_factor; /* [channels], or NULL: times the sum of a window, added to its sums */
     struct npu_cube source; /* flying: what is read */
-    enum npu_precision source_precision;
+    enum npu_precision source_precision; /* of that, or of what CNA reads */
     union npu_value *values; /* owns all per-channel values */
 };
 

@@ -2,6 +2,11 @@
 /*
  * CNA and CORE: a direct or a depthwise convolution.
  *
+ * int8 sums are exact modulo 2^32. int16 is laid out like fp16, and its sums are exact and saturate
+ * at 32 bits on the way to DPU, as NVDLA's do: on an RK3588 they have been seen to be right, but
+ * DPU wrote one row of 16 kernels of them alone (rocket-userspace). CLIP_TRUNCATE is a right shift
+ * of the sums before that (the manual), with ROUND_TYPE as the conversions of CNA and DPU have it.
+ *
  * Features are read as 16-byte atoms (16 int8 or 8 fp16 channels of one pixel) at base + 16 * (c1 *
  * surface pitch + y * row pitch + x). With GROUP_LINE_OFF = 0, LINE_STRIDE is four row pitches and
  * SURF_STRIDE the surface pitch less four widths; with 1, LINE_STRIDE is the row pitch and
@@ -17,9 +22,9 @@
  * Channel-last input (ARGB_IN) has one to four channels side by side for each pixel; LINE_STRIDE
  * counts pixels, and DMA_WIDTH says how many of a line are there (the vendor's captures and
  * programs of allbilly, in fp16). The other channels of the atom are 0. Bytes become int8 by the
- * input conversion, round(x * scale >> truncate) + offset, for each channel its own: inferred from
- * the one program that is known to use it, Mesa's for one channel, where no other order could be
- * told apart.
+ * input conversion, for each channel its own: round(x * scale >> truncate) + offset, or with
+ * CVT_TYPE round((x + offset) * scale >> truncate) (the manual), ties to even or, with ROUND_TYPE,
+ * away from zero. No program is known that could tell this from another rule.
  *
  * The CBUF holds what a task has fetched when it fits the banks that the task gives it, features
  * first and weights behind them, so that the next task may reuse it. What does not fit is streamed:
@@ -60,8 +65,6 @@ static const struct npu_rule modes[] = {
     {CNA_WT_DEC_BYPASS, 0, "compressed weights"},
     {CNA_DECOMP_CONTROL, 0, "compressed weights"},
     {CNA_DCOMP_REGNUM, 0, "compressed weights"},
-    {CORE_ROUND_TYPE, 0, "truncation of sums"},
-    {CORE_CLIP_TRUNCATE, 0, "truncation of sums"},
     {CORE_UNDOC_3030_VALUE, 0, "a register that no manual describes"},
 };
 
@@ -79,16 +82,16 @@ static const struct npu_rule channel_last[] = {
 };
 
 static const struct npu_rule conversion[] = {
-    {CNA_IN_PRECISION, NPU_INT8, "input conversion in floating point"},
-    {CNA_CVT_TYPE, 0, "input conversion that adds first"},
-    {CNA_ROUND_TYPE, 0, "input conversion with another rounding"},
+    {CNA_IN_PRECISION, NPU_INT8, "input conversion to another type"},
 };
 
 struct conv {
+    enum npu_precision precision;
     int fp16, bytes; /* of one element */
     int depthwise;
     int channel_last; /* 0, or how many channels there are side by side */
-    int convert, is_signed, truncate[4]; /* of channel-last bytes, as the next line */
+    int convert, is_signed, add_first, round_away;
+    int truncate[4]; /* of channel-last bytes, as the next line */
     int32_t offset[4], scale[4];
     int64_t width, height, channels, atoms;
     int unknown_columns; /* on the right: windows may not see them */
@@ -97,6 +100,7 @@ struct conv {
     int64_t window_width, window_height; /* in pixels */
     int64_t stride_x, stride_y, pad_left, pad_top;
     uint16_t pad; /* an element */
+    int truncate_sums, round_sums_away;
     int64_t data_banks, weight_banks;
     int data_reuse, weight_reuse;
     int64_t row_bytes, kernel_bytes;
@@ -128,7 +132,7 @@ static int decode_channel_last(const struct npu *npu, struct conv *conv, struct 
     if (npu_require(npu, channel_last, sizeof channel_last / sizeof *channel_last, fault))
         return -1;
     if (!conv->convert) {
-        if (npu_get(npu, CNA_IN_PRECISION) == NPU_INT8 && !conv->is_signed)
+        if (npu_get(npu, CNA_IN_PRECISION) != NPU_FP16 && !conv->is_signed)
             return npu_fail(fault, NPU_UNSUPPORTED, CNA_DATA_SIGN, 0, NPU_NO_IOVA,
                             "unsigned input without conversion");
         return 0;
@@ -137,6 +141,8 @@ static int decode_channel_last(const struct npu *npu, struct conv *conv, struct 
     if (enabled != 0xffff && enabled != (UINT32_C(1) << (4 * conv->channel_last)) - 1)
         return npu_fail(fault, NPU_UNSUPPORTED, CNA_PER_CHANNEL_CVT_EN, enabled, NPU_NO_IOVA,
                         "input conversion of some channels");
+    conv->add_first = (int)npu_get(npu, CNA_CVT_TYPE);
+    conv->round_away = (int)npu_get(npu, CNA_ROUND_TYPE);
     for (uint32_t c = 0; c < 4; c++) {
         /* Registers are 4 bytes apart, shifts 6 bits. */
         conv->truncate[c] = (int)npu_get(npu, CNA_CVT_TRUNCATE_0 + c * (6 << 8 | 6));
@@ -162,9 +168,9 @@ static int decode_modes(const struct npu *npu, struct conv *conv, int rdma,
     if (npu_expect(npu, CORE_DW_EN, conv->depthwise, "is 1 for a depthwise convolution alone",
                    fault))
         return -1;
-    if (precision != NPU_INT8 && precision != NPU_FP16)
+    if (precision != NPU_INT8 && precision != NPU_INT16 && precision != NPU_FP16)
         return npu_fail(fault, NPU_UNSUPPORTED, CNA_IN_PRECISION, precision, NPU_NO_IOVA,
-                        "only 0 (int8) and 2 (fp16) are modelled");
+                        "only 0, 1 and 2 (int8, int16 and fp16) are modelled");
     if (decode_channel_last(npu, conv, fault))
         return -1;
     const struct npu_rule same[] = {
@@ -183,9 +189,26 @@ static int decode_modes(const struct npu *npu, struct conv *conv, int rdma,
             return npu_fail(fault, NPU_UNSUPPORTED, field, npu_get(npu, field), NPU_NO_IOVA,
                             "compressed weights; only 0 is modelled");
     }
+    conv->precision = conv->out.source_precision = (enum npu_precision)precision;
     conv->fp16 = conv->out.fp16 = precision == NPU_FP16;
-    conv->bytes = conv->fp16 ? 2 : 1;
+    conv->bytes = (int)npu_precision_bytes(conv->precision);
     return npu_dpu_decode(npu, &conv->out, rdma, fault);
+}
+
+static int decode_sums(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
+{
+    conv->truncate_sums = (int)npu_get(npu, CORE_CLIP_TRUNCATE);
+    conv->round_sums_away = (int)npu_get(npu, CORE_ROUND_TYPE);
+    if (conv->truncate_sums && conv->fp16)
+        return npu_fail(fault, NPU_UNSUPPORTED, CORE_CLIP_TRUNCATE, conv->truncate_sums,
+                        NPU_NO_IOVA, "truncation in floating point");
+    if (conv->out.window_factor && conv->truncate_sums)
+        return npu_fail(fault, NPU_UNSUPPORTED, CORE_CLIP_TRUNCATE, conv->truncate_sums,
+                        NPU_NO_IOVA, "whether window sums are truncated, too, is not known");
+    if (conv->out.window_factor && conv->precision == NPU_INT16)
+        return npu_fail(fault, NPU_UNSUPPORTED, DPU_OD_BYPASS, 0, NPU_NO_IOVA,
+                        "window sums of int16");
+    return 0;
 }
 
 static int decode_input(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
@@ -295,11 +318,11 @@ static int decode_pad(const struct npu *npu, struct conv *conv, struct npu_fault
 
     conv->pad_left = npu_get(npu, CNA_PAD_LEFT);
     conv->pad_top = npu_get(npu, CNA_PAD_TOP);
-    conv->pad = conv->fp16 ? low : byte;
+    conv->pad = conv->bytes == 2 ? low : byte;
     if (value >> 16 != 0 && value >> 16 != (low & 0x8000 ? 0xffff : 0))
         return npu_fail(fault, NPU_UNSUPPORTED, CNA_PAD_VALUE, (int32_t)value, NPU_NO_IOVA,
                         "a pad value of more than 16 bits");
-    if (!conv->fp16 && low != extended && low != (byte | byte << 8))
+    if (conv->bytes == 1 && low != extended && low != (byte | byte << 8))
         return npu_fail(fault, NPU_UNSUPPORTED, CNA_PAD_VALUE, (int32_t)value, NPU_NO_IOVA,
                         "a pad value of more than 8 bits for int8");
     return 0;
@@ -383,7 +406,8 @@ static int decode(const struct npu *npu, struct conv *conv, int rdma, struct npu
 {
     conv->stride_x = npu_get(npu, CNA_CONV_X_STRIDE);
     conv->stride_y = npu_get(npu, CNA_CONV_Y_STRIDE);
-    if (decode_modes(npu, conv, rdma, fault) || decode_pad(npu, conv, fault) ||
+    if (decode_modes(npu, conv, rdma, fault) || decode_sums(npu, conv, fault) ||
+        decode_pad(npu, conv, fault) ||
         decode_input(npu, conv, fault) || decode_weights(npu, conv, fault) ||
         check_windows(npu, conv, fault) || check_output(npu, conv, fault))
         return -1;
@@ -395,7 +419,7 @@ static int decode(const struct npu *npu, struct conv *conv, int rdma, struct npu
 static struct npu_cached describe_features(const struct conv *conv)
 {
     return (struct npu_cached){.valid = conv->data_fits,
-                               .fp16 = conv->fp16,
+                               .precision = conv->precision,
                                .shape = {conv->width, conv->height, conv->channels,
                                          conv->channel_last}};
 }
@@ -404,7 +428,7 @@ static struct npu_cached describe_weights(const struct conv *conv)
 {
     return (struct npu_cached){.valid = conv->weights_fit,
                                .first_bank = conv->data_banks,
-                               .fp16 = conv->fp16,
+                               .precision = conv->precision,
                                .depthwise = conv->depthwise,
                                .shape = {conv->kernels, conv->channels, conv->kernel_width,
                                          conv->kernel_height}};
@@ -413,7 +437,7 @@ static struct npu_cached describe_weights(const struct conv *conv)
 static int holds(const struct npu_cached *held, const struct npu_cached *wanted)
 {
     return held->valid && wanted->valid && held->first_bank == wanted->first_bank &&
-           held->fp16 == wanted->fp16 && held->depthwise == wanted->depthwise &&
+           held->precision == wanted->precision && held->depthwise == wanted->depthwise &&
            !memcmp(held->shape, wanted->shape, sizeof held->shape);
 }
 
@@ -463,9 +487,10 @@ static void copy_atom(const struct job *job, uint8_t *dst, int64_t offset)
 static uint8_t convert_byte(const struct conv *conv, int channel, uint8_t byte)
 {
     const int64_t value = conv->is_signed ? (int8_t)byte : byte;
-    const int64_t result =
-        npu_shift_right(value * conv->scale[channel], conv->truncate[channel], 0) +
-        conv->offset[channel];
+    const int64_t before = conv->add_first ? conv->offset[channel] : 0;
+    const int64_t behind = conv->add_first ? 0 : conv->offset[channel];
+    const int64_t result = npu_shift_right((value + before) * conv->scale[channel],
+                                           conv->truncate[channel], conv->round_away) + behind;
 
     return (uint8_t)(result < -128 ? -128 : result > 127 ? 127 : result);
 }
@@ -600,7 +625,23 @@ struct scratch {
     const uint8_t **rows;
     _Alignas(64) int32_t init[NPU_GEMM_MAX_KERNELS];
     _Alignas(64) int32_t sums[NPU_GEMM_MAX_PIXELS * NPU_GEMM_MAX_KERNELS];
+    _Alignas(64) int64_t wide[NPU_GEMM_MAX_PIXELS * NPU_GEMM_MAX_KERNELS]; /* of int16 */
 };
+
+static int32_t truncate_sum(const struct conv *conv, int64_t sum)
+{
+    sum = npu_shift_right(sum, conv->truncate_sums, conv->round_sums_away);
+    return (int32_t)(sum < INT32_MIN ? INT32_MIN : sum > INT32_MAX ? INT32_MAX : sum);
+}
+
+/* From CORE's sums to what DPU takes. */
+static void truncate_sums(const struct conv *conv, struct scratch *scratch, int count)
+{
+    for (int i = 0; i < count && conv->precision == NPU_INT16; i++)
+        scratch->sums[i] = truncate_sum(conv, scratch->wide[i]);
+    for (int i = 0; i < count && conv->precision == NPU_INT8 && conv->truncate_sums; i++)
+        scratch->sums[i] = truncate_sum(conv, scratch->sums[i]);
+}
 
 static void add_window_totals(const struct job *job, int32_t *sums, int64_t first, int64_t pixel,
                               int pixels)
@@ -627,11 +668,13 @@ static void compute_tile(const struct job *job, struct scratch *scratch, int64_t
 
     if (present > 0) {
         const struct npu_tile tile = {
-            .sums = scratch->sums, .init = scratch->init, .rows = scratch->rows,
+            .sums = conv->precision == NPU_INT16 ? (void *)scratch->wide : scratch->sums,
+            .init = scratch->init, .rows = scratch->rows,
             .weights = scratch->packed, .taps = conv->taps, .channels = conv->channels,
             .pixels = pixels};
         find_rows(job, pixel, scratch->rows);
         gemm->run(&tile);
+        truncate_sums(conv, scratch, pixels * gemm->kernels);
     }
     if (job->totals && present > 0)
         add_window_totals(job, scratch->sums, first, pixel, pixels);
@@ -694,6 +737,7 @@ static void depthwise_pixel(const struct job *job, const union npu_value *weight
     const int64_t x = pixel % conv->out.width * conv->stride_x - conv->pad_left;
     const int64_t y = pixel / conv->out.width * conv->stride_y - conv->pad_top;
     uint32_t totals[NPU_STORE_CHANNELS] = {0}, integers[NPU_STORE_CHANNELS] = {0};
+    int64_t wide[NPU_STORE_CHANNELS] = {0};
     float floats[NPU_STORE_CHANNELS] = {0};
 
     for (int64_t v = y; v < y + conv->window_height; v += conv->step_y)
@@ -706,6 +750,11 @@ static void depthwise_pixel(const struct job *job, const union npu_value *weight
                 continue;
             }
             const int16_t *operands = (const int16_t *)row + first;
+            if (conv->precision == NPU_INT16) {
+                for (int c = 0; c < count; c++)
+                    wide[c] += (int64_t)operands[c] * weights[c].i;
+                continue;
+            }
             for (int c = 0; c < count; c++)
                 integers[c] += (uint32_t)(operands[c] * weights[c].i);
             if (conv->out.window_factor)
@@ -715,6 +764,10 @@ static void depthwise_pixel(const struct job *job, const union npu_value *weight
     if (conv->out.window_factor)
         for (int c = 0; c < count; c++)
             integers[c] += (uint32_t)conv->out.window_factor[first + c] * totals[c];
+    for (int c = 0; c < count && conv->precision == NPU_INT16; c++)
+        integers[c] = (uint32_t)truncate_sum(conv, wide[c]);
+    for (int c = 0; c < count && conv->precision == NPU_INT8 && conv->truncate_sums; c++)
+        integers[c] = (uint32_t)truncate_sum(conv, (int32_t)integers[c]);
     memcpy(sums, conv->fp16 ? (const void *)floats : integers, sizeof floats);
 }
 
@@ -738,8 +791,13 @@ static void compute_depthwise(void *argument, int index, int threads)
         const uint8_t *raw = job->weights.data + first * conv->taps * conv->bytes;
         if (conv->fp16)
             job->gemm->widen(&weights->f, raw, (size_t)(conv->taps * count));
-        for (int64_t i = 0; i < conv->taps * count && !conv->fp16; i++)
+        for (int64_t i = 0; i < conv->taps * count && conv->precision == NPU_INT8; i++)
             weights[i].i = (int8_t)raw[i];
+        for (int64_t i = 0; i < conv->taps * count && conv->precision == NPU_INT16; i++) {
+            int16_t weight;
+            memcpy(&weight, raw + 2 * i, 2);
+            weights[i].i = weight;
+        }
         for (int64_t pixel = start; pixel < end; pixel++) {
             depthwise_pixel(job, weights, first, count, pixel, sums);
             npu_dpu_store(job->space, &conv->out, sums, NPU_STORE_CHANNELS, first,
@@ -835,9 +893,10 @@ static int execute(struct npu *npu, const struct npu_space *space, const struct 
     const enum npukit_simd level = npukit_simd_level();
     struct job job = {
         .npu = npu, .space = space, .conv = conv, .level = level,
-        .gemm = conv->fp16        ? npu_gemm_fp16(level)
-                : conv->depthwise ? npu_gemm_int8(NPUKIT_PORTABLE)
-                                  : npu_gemm_int8(level),
+        .gemm = conv->fp16                    ? npu_gemm_fp16(level)
+                : conv->precision == NPU_INT16 ? npu_gemm_int16(level)
+                : conv->depthwise             ? npu_gemm_int8(NPUKIT_PORTABLE)
+                                              : npu_gemm_int8(level),
         .weights = {.kernels = conv->kernels, .channels = conv->channels, .taps = conv->taps,
                     .bytes = conv->bytes}};
     uint8_t *raw;

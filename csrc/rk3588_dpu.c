@@ -49,7 +49,6 @@ static const struct npu_rule modes[] = {
 };
 
 static const struct npu_rule integer_conversion[] = {
-    {DPU_CVT_TYPE, 0, "output conversion that adds first"},
     {DPU_MINUS_EXP, 0, "an exponent of integers"},
 };
 
@@ -144,8 +143,8 @@ static int decode_precision(const struct npu *npu, struct npu_output *out, struc
         return npu_fail(fault, NPU_UNSUPPORTED, DPU_OUT_PRECISION, precision, NPU_NO_IOVA,
                         "only %s is modelled for this input",
                         out->fp16 ? "2 (fp16) or 5 (fp32)" : "0, 1 or 4 (int8, int16 or int32)");
-    /* 16 atoms in a row would not fit SIZE_E. */
-    if (out->depthwise && precision == NPU_INT32)
+    /* Of int8: 16 atoms in a row would not fit SIZE_E. */
+    if (out->depthwise && out->source_precision == NPU_INT8 && precision == NPU_INT32)
         return unsupported(fault, npu, DPU_OUT_PRECISION, "sums of a depthwise convolution");
     out->precision = (enum npu_precision)precision;
     return npu_expect(npu, DPU_FP32TOFP16_EN, precision == NPU_FP16,
@@ -164,6 +163,7 @@ static int decode_conversion(const struct npu *npu, struct npu_output *out,
     if (npu_require(npu, integer_conversion,
                     sizeof integer_conversion / sizeof *integer_conversion, fault))
         return -1;
+    out->add_first = (int)npu_get(npu, DPU_CVT_TYPE);
     out->offset = (int32_t)npu_get(npu, DPU_OUT_CVT_OFFSET);
     out->scale = signed_16(npu_get(npu, DPU_OUT_CVT_SCALE));
     out->shift = (int)npu_get(npu, DPU_OUT_CVT_SHIFT);
@@ -173,12 +173,12 @@ static int decode_conversion(const struct npu *npu, struct npu_output *out,
     return 0;
 }
 
-/* Atoms that CORE hands over in a row: of 32 int8 or 16 fp16 kernels; depthwise, twice as many. */
+/* Atoms that CORE hands over in a row: of 32 int8 or 16 wider kernels; depthwise, twice as many. */
 static int64_t atoms_in_row(const struct npu *npu, const struct npu_output *out)
 {
     if (out->flying)
         return (int64_t)npu_get(npu, DPU_SIZE_E_0) + 1;
-    return (out->fp16 ? 16 : 32) * (out->depthwise ? 2 : 1) *
+    return (out->source_precision == NPU_INT8 ? 32 : 16) * (out->depthwise ? 2 : 1) *
            npu_precision_bytes(out->precision) / ATOM;
 }
 
@@ -661,8 +661,8 @@ static int decode_elementwise_clamp(const struct npu *npu, struct npu_output *ou
 
 int npu_dpu_decode(const struct npu *npu, struct npu_output *out, int rdma, struct npu_fault *fault)
 {
-    const uint32_t computed = out->flying ? npu_get(npu, DPU_IN_PRECISION)
-                              : out->fp16 ? NPU_FP16 : NPU_INT8;
+    const uint32_t computed =
+        out->flying ? npu_get(npu, DPU_IN_PRECISION) : (uint32_t)out->source_precision;
     const struct npu_rule rules[] = {
         {DPU_IN_PRECISION, computed, "another precision than CNA reads"},
         {DPU_PROC_PRECISION, computed, "another precision than the input's"},

@@ -128,10 +128,31 @@ static void run_f32_portable(const struct npu_tile *tile)
         f32_portable(tile, 4);
 }
 
+static void run_w16_portable(const struct npu_tile *tile)
+{
+    enum { K = 16 };
+    int64_t sums[4][K] = {{0}};
+
+    const int16_t *w = tile->weights;
+    for (ptrdiff_t t = 0; t < tile->taps; t++) {
+        for (ptrdiff_t c = 0; c < tile->channels; c++, w += K) {
+            for (int p = 0; p < tile->pixels; p++) {
+                const int32_t x = ((const int16_t *)tile->rows[4 * t + p])[c];
+                for (int k = 0; k < K; k++)
+                    sums[p][k] += x * w[k];
+            }
+        }
+    }
+    memcpy(tile->sums, sums, sizeof sums[0] * (size_t)tile->pixels);
+}
+
 static const struct npu_gemm s16_portable_variant = {
     "portable", 4, 16, 1, NPU_OPERAND_S16, run_s16_portable, NULL};
 static const struct npu_gemm f32_portable_variant = {
     "portable", 4, 16, 1, NPU_OPERAND_F32, run_f32_portable, widen_portable};
+/* No faster one: nobody computes in int16, since the hardware cannot write what comes out. */
+static const struct npu_gemm w16_portable_variant = {
+    "portable", 4, 16, 1, NPU_OPERAND_W16, run_w16_portable, NULL};
 
 /* ---------------------------------------------------------------- x86-64 */
 
@@ -518,6 +539,7 @@ static const struct {
 #endif
     {&s16_portable_variant, NPUKIT_PORTABLE},
     {&f32_portable_variant, NPUKIT_PORTABLE},
+    {&w16_portable_variant, NPUKIT_PORTABLE},
 };
 
 #define VARIANTS (int)(sizeof variants / sizeof *variants)
@@ -541,24 +563,30 @@ const struct npu_gemm *npu_gemm_variant(int index, enum npukit_simd level)
     return NULL;
 }
 
-static const struct npu_gemm *best(int fp16, enum npukit_simd level)
+static const struct npu_gemm *best(enum npu_operand first, enum npu_operand last,
+                                   enum npukit_simd level)
 {
     const struct npu_gemm *gemm = NULL;
 
     for (int i = 0; (gemm = npu_gemm_variant(i, level)); i++)
-        if ((gemm->operand == NPU_OPERAND_F32) == fp16)
+        if (gemm->operand >= first && gemm->operand <= last)
             break;
     return gemm;
 }
 
 const struct npu_gemm *npu_gemm_int8(enum npukit_simd level)
 {
-    return best(0, level);
+    return best(NPU_OPERAND_U8, NPU_OPERAND_S16, level);
 }
 
 const struct npu_gemm *npu_gemm_fp16(enum npukit_simd level)
 {
-    return best(1, level);
+    return best(NPU_OPERAND_F32, NPU_OPERAND_F32, level);
+}
+
+const struct npu_gemm *npu_gemm_int16(enum npukit_simd level)
+{
+    return best(NPU_OPERAND_W16, NPU_OPERAND_W16, level);
 }
 
 void npu_half_from_float(uint16_t *dst, const float *src, size_t count, enum npukit_simd level)
@@ -583,7 +611,7 @@ void npu_half_from_float(uint16_t *dst, const float *src, size_t count, enum npu
 
 size_t npu_gemm_element(const struct npu_gemm *gemm)
 {
-    static const size_t sizes[] = {1, 1, 2, 4};
+    static const size_t sizes[] = {1, 1, 2, 4, 2};
     return sizes[gemm->operand];
 }
 
@@ -605,6 +633,9 @@ void npu_gemm_features(const struct npu_gemm *gemm, void *dst, const void *src, 
         break;
     case NPU_OPERAND_F32:
         gemm->widen(dst, src, count);
+        break;
+    case NPU_OPERAND_W16:
+        memcpy(dst, src, 2 * count);
         break;
     }
 }
@@ -633,6 +664,10 @@ static void scatter(const struct npu_gemm *gemm, uint8_t *dst, size_t stride, co
         gemm->widen(wide, src, (size_t)channels);
         for (int c = 0; c < channels; c++, dst += stride)
             memcpy(dst, wide + c, 4);
+        break;
+    case NPU_OPERAND_W16:
+        for (int c = 0; c < channels; c++, dst += stride)
+            memcpy(dst, src + 2 * c, 2);
         break;
     }
 }

@@ -38,9 +38,29 @@ static double half_value(const uint8_t *bytes)
     return half & 0x8000 ? -magnitude : magnitude;
 }
 
-static double element(const uint8_t *data, int64_t index, int bytes)
+static int element_bytes(const struct npu_gemm *gemm)
 {
-    return bytes == 1 ? (int8_t)data[index] : half_value(data + 2 * index);
+    return gemm->operand == NPU_OPERAND_F32 || gemm->operand == NPU_OPERAND_W16 ? 2 : 1;
+}
+
+static double element(const struct npu_gemm *gemm, const uint8_t *data, int64_t index)
+{
+    int16_t wide;
+
+    if (element_bytes(gemm) == 1)
+        return (int8_t)data[index];
+    memcpy(&wide, data + 2 * index, 2);
+    return gemm->operand == NPU_OPERAND_W16 ? wide : half_value(data + 2 * index);
+}
+
+static double result(const struct npu_gemm *gemm, const void *sums, int index)
+{
+    float single;
+
+    if (gemm->operand == NPU_OPERAND_W16)
+        return (double)((const int64_t *)sums)[index];
+    memcpy(&single, (const float *)sums + index, 4);
+    return gemm->operand == NPU_OPERAND_F32 ? single : ((const int32_t *)sums)[index];
 }
 
 /* Where a weight is in memory. */
@@ -56,20 +76,21 @@ static int64_t place(int64_t kernel, int64_t tap, int64_t channel, int bytes)
 
 static int check_variant(const struct npu_gemm *gemm)
 {
-    const int bytes = gemm->operand == NPU_OPERAND_F32 ? 2 : 1;
+    const int halves = gemm->operand == NPU_OPERAND_F32, bytes = element_bytes(gemm);
     static uint8_t features[TAPS * PIXELS * CHANNELS * 2], weights[KERNELS * TAPS * CHANNELS * 2];
     static _Alignas(64) uint8_t operands[TAPS * PIXELS * CHANNELS * 4];
     static _Alignas(64) uint8_t packed[TAPS * CHANNELS * NPU_GEMM_MAX_KERNELS * 4];
-    static _Alignas(64) uint32_t sums[PIXELS * NPU_GEMM_MAX_KERNELS], init[NPU_GEMM_MAX_KERNELS];
+    static _Alignas(64) int64_t sums[PIXELS * NPU_GEMM_MAX_KERNELS];
+    static _Alignas(64) uint32_t init[NPU_GEMM_MAX_KERNELS];
     const uint8_t *rows[TAPS * PIXELS];
     const struct npu_weights source = {weights, KERNELS, CHANNELS, TAPS, bytes};
 
     for (size_t i = 0; i < sizeof features / 2; i++) {
-        uint16_t value = bytes == 1 ? (uint16_t)next() : small_half();
+        const uint16_t value = halves ? small_half() : (uint16_t)next();
         memcpy(features + i * (size_t)bytes, &value, (size_t)bytes);
     }
     for (size_t i = 0; i < sizeof weights / 2; i++) {
-        uint16_t value = bytes == 1 ? (uint16_t)next() : small_half();
+        const uint16_t value = halves ? small_half() : (uint16_t)next();
         memcpy(weights + i * (size_t)bytes, &value, (size_t)bytes);
     }
     npu_gemm_features(gemm, operands, features, TAPS * PIXELS * CHANNELS);
@@ -85,17 +106,16 @@ static int check_variant(const struct npu_gemm *gemm)
             for (int i = 0; i < pixels * gemm->kernels; i++) {
                 const int p = i / gemm->kernels;
                 const int64_t kernel = first + i % gemm->kernels;
-                double right = 0, got;
-                float sum;
+                const double got = result(gemm, sums, i);
+                double right = 0;
                 for (int t = 0; t < TAPS && kernel < KERNELS; t++)
                     for (int c = 0; c < CHANNELS; c++)
-                        right += element(features, (t * PIXELS + p) * CHANNELS + c, bytes) *
-                                 element(weights, place(kernel, t, c, bytes), bytes);
-                memcpy(&sum, &sums[i], 4);
-                got = bytes == 1 ? (int32_t)sums[i] : (double)sum;
+                        right += element(gemm, features, (t * PIXELS + p) * CHANNELS + c) *
+                                 element(gemm, weights, place(kernel, t, c, bytes));
                 if (got != right) {
                     printf("rk3588 %s %s: pixel %d kernel %d: %g, not %g\n", gemm->name,
-                           bytes == 1 ? "int8" : "fp16", p, (int)kernel, got, right);
+                           bytes == 1 ? "int8" : halves ? "fp16" : "int16", p, (int)kernel, got,
+                           right);
                     return 1;
                 }
             }

@@ -5,10 +5,10 @@
  * Integers: what leaves a stage saturates at 32 bits, what happens inside does not. Right shifts
  * round to nearest, ties to even; in the output conversion CVT_ROUND sends ties away from zero
  * instead. The sign of a product chooses the shift. The output conversion is
- * sat(round(x * scale >> shift) + offset), the scale being signed. The offset is added after the
- * shift. All of this has been measured on an RK3588 (rocket-userspace: its notes and probes for the
+ * sat(round(x * scale >> shift) + offset), the scale being signed. All of this has been measured on an RK3588 (rocket-userspace: its notes and probes for the
  * output converter, the BS multiplier and EW in integer mode). By analogy alone: the shift of an EW
- * product and the conversion of EW operands, which follow the same rules.
+ * product and the conversion of EW operands, which follow the same rules. From the manual alone:
+ * with CVT_TYPE the output conversion adds before it multiplies.
  *
  * fp16: each operation is one of fp32.
  */
@@ -285,14 +285,17 @@ static void convert_integers(const struct npu_output *out, const int64_t *values
 {
     const int64_t bytes = npu_precision_bytes(out->precision);
     const int64_t highest = (INT64_C(1) << (8 * bytes - 1)) - 1;
-    const int64_t scale = out->scale, offset = out->offset;
+    const int64_t scale = out->scale;
+    const int64_t before = out->add_first ? out->offset : 0;
+    const int64_t behind = out->add_first ? 0 : out->offset;
     const int shift = out->shift, away = out->round_away;
     int32_t wide[NPU_STORE_CHANNELS];
     int16_t medium[NPU_STORE_CHANNELS];
 
     for (int k = 0; k < count; k++)
-        wide[k] = (int32_t)saturate(npu_shift_right(values[k] * scale, shift, away) + offset,
-                                    -highest - 1, highest);
+        wide[k] = (int32_t)saturate(
+            npu_shift_right((values[k] + before) * scale, shift, away) + behind, -highest - 1,
+            highest);
     if (bytes == 1) {
         for (int k = 0; k < count; k++)
             dst[k] = (uint8_t)wide[k];

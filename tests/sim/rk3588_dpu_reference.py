@@ -204,8 +204,13 @@ class Dpu:
         scale = get("DPU.OUT_CVT_SCALE.OUT_CVT_SCALE")
         scale -= (scale & 0x8000) << 1
         away = bool(get("DPU.OUT_CVT_SHIFT.CVT_ROUND"))
-        values = shift_right(values * scale, get("DPU.OUT_CVT_SHIFT.OUT_CVT_SHIFT"), away=away)
-        return saturate(values + get("DPU.OUT_CVT_OFFSET.OUT_CVT_OFFSET"), bits)
+        count, offset = (
+            get("DPU.OUT_CVT_SHIFT.OUT_CVT_SHIFT"),
+            get("DPU.OUT_CVT_OFFSET.OUT_CVT_OFFSET"),
+        )
+        if get("DPU.OUT_CVT_SHIFT.CVT_TYPE"):
+            return saturate(shift_right((values + offset) * scale, count, away=away), bits)
+        return saturate(shift_right(values * scale, count, away=away) + offset, bits)
 
     def process(self, values: Array, magnitudes: Array, bits: int) -> tuple[Array, Array]:
         """All stages; integers come out saturated at ``bits``. Channels behind ORIG_CHANNEL: 0."""

@@ -20,7 +20,7 @@ from npukit.programs.rk3588.registers import REGISTERS, find
 from .rk3588_dpu_reference import Dpu, saturate, shift_right, wrap
 
 ATOM = 16
-INPUTS = {0: np.dtype(np.int8), 2: np.dtype(np.float16)}
+INPUTS = {0: np.dtype(np.int8), 1: np.dtype(np.int16), 2: np.dtype(np.float16)}
 MAIN = {
     0: np.dtype(np.int8),
     1: np.dtype(np.int16),
@@ -111,8 +111,16 @@ def _read_pixels(get: Registers, memory: Memory, dtype: np.dtype[Any]) -> npt.ND
     for i in range(channels if convert else 0):
         scale = get(f"CNA.CVT_CON{i + 1}.CVT_SCALE{i}")
         scale -= (scale & 0x8000) << 1
-        values = shift_right(out[..., i] * scale, get(f"CNA.CVT_CON0.CVT_TRUNCATE_{i}"))
-        out[..., i] = saturate(values + get(f"CNA.CVT_CON{i + 1}.CVT_OFFSET{i}"), 8)
+        offset, count = (
+            get(f"CNA.CVT_CON{i + 1}.CVT_OFFSET{i}"),
+            get(f"CNA.CVT_CON0.CVT_TRUNCATE_{i}"),
+        )
+        away = bool(get("CNA.CVT_CON0.ROUND_TYPE"))
+        if get("CNA.CVT_CON0.CVT_TYPE"):
+            values = shift_right((out[..., i] + offset) * scale, count, away=away)
+        else:
+            values = shift_right(out[..., i] * scale, count, away=away) + offset
+        out[..., i] = saturate(values, 8)
     return out
 
 
@@ -166,7 +174,7 @@ def _pad_value(get: Registers, dtype: np.dtype[Any]) -> Any:
     value = get("CNA.PAD_CON1.PAD_VALUE") & 0xFFFF
     if dtype.itemsize == 1:
         return np.array([value & 0xFF], np.uint8).view(np.int8)[0]
-    return np.array([value], np.uint16).view(np.float16)[0]
+    return np.array([value], np.uint16).view(dtype)[0]
 
 
 def convolve(
@@ -218,7 +226,7 @@ def window_sums(
 def _convolved(get: Registers, memory: Memory, dpu: Dpu) -> tuple[Any, Any, int]:
     """What CORE hands over, the magnitudes, and how many products make a sum."""
     dtype = INPUTS[get("CNA.CONV_CON1.IN_PRECISION")]
-    wide = np.int64 if dtype.itemsize == 1 else np.float64
+    wide = np.float64 if dtype.kind == "f" else np.int64
     features = _read_features(get, memory, dtype).astype(wide)
     depthwise = get("CNA.CONV_CON1.CONV_MODE") == 3
     strides = get("CNA.CONV_CON3.CONV_Y_STRIDE"), get("CNA.CONV_CON3.CONV_X_STRIDE")
@@ -254,7 +262,11 @@ def _convolved(get: Registers, memory: Memory, dpu: Dpu) -> tuple[Any, Any, int]
             sums = sums.sum(axis=2, keepdims=True)
         values[..., :kernels] += factor[:kernels] * sums
     if dtype.kind != "f":
-        values = wrap(values)
+        if dtype.itemsize == 1:
+            values = wrap(values)
+        clip = "CORE.CLIP_TRUNCATE"
+        away = bool(get(f"{clip}.ROUND_TYPE"))
+        values = saturate(shift_right(values, get(f"{clip}.CLIP_TRUNCATE"), away=away), 32)
     return values, magnitudes, weights[0].size
 
 

@@ -146,11 +146,11 @@ class Conv:
 
     def fields(self) -> dict[str, int]:
         """Field values by ``BLOCK.REGISTER.FIELD``; all others are zero."""
-        precision = 2 if self.dtype == "fp16" else 0
+        precision = PRECISIONS[self.dtype]
         row, surface = self.pitches
         line, out_surface = self.out_pitches
         lines, step = (1, 1) if self.off else (4, 4)
-        group = (16 if precision else 32) * (2 if self.depthwise else 1)
+        group = (16 if self.bytes == 2 else 32) * (2 if self.depthwise else 1)
         atoms = group * self.out_bytes // 16
         data_banks, weight_banks = self.banks
         height, width = self.out
@@ -196,7 +196,7 @@ class Conv:
             "CNA.DCOMP_ADDR0.DECOMPRESS_ADDR0": self.weights,
             "CNA.PAD_CON1.PAD_VALUE": self.pad_value,
             "CORE.MISC_CFG.PROC_PRECISION": precision,
-            "CORE.MISC_CFG.QD_EN": int(precision == 2),
+            "CORE.MISC_CFG.QD_EN": int(self.bytes == 2),
             "CORE.MISC_CFG.DW_EN": int(self.depthwise),
             "CORE.DATAOUT_SIZE_0.DATAOUT_HEIGHT": height - 1,
             "CORE.DATAOUT_SIZE_0.DATAOUT_WIDTH": width - 1,
@@ -250,7 +250,7 @@ class Conv:
 
     def rdma_fields(self) -> dict[str, int]:
         """DPU_RDMA that reads nothing, as ``fields``."""
-        precision = 2 if self.dtype == "fp16" else 0
+        precision = PRECISIONS[self.dtype]
         return {
             "DPU_RDMA.RDMA_DATA_CUBE_WIDTH.WIDTH": self.out[1] - 1,
             "DPU_RDMA.RDMA_DATA_CUBE_HEIGHT.HEIGHT": self.out[0] - 1,
@@ -545,9 +545,11 @@ class Rig:
 def operands(
     dtype: str, count: int, rng: np.random.Generator, *, exact: bool = False
 ) -> npt.NDArray[Any]:
-    """Random int8, or fp16 of several magnitudes; exact ones have sums that fp32 holds."""
+    """Random integers, or fp16 of several magnitudes; exact ones have sums that fp32 holds."""
     if dtype == "int8":
         return rng.integers(-128, 128, count, np.int8)
+    if dtype == "int16":
+        return rng.integers(-32768, 32768, count, np.int16) >> rng.integers(0, 12, dtype=np.int16)
     if exact:
         return (rng.integers(-8, 9, count) / 8).astype(np.float16)
     return (rng.standard_normal(count) * 2.0 ** rng.integers(-12, 4, count)).astype(np.float16)

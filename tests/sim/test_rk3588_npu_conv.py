@@ -16,6 +16,7 @@ from sim.rk3588_streams import Conv, Rig, operands
 from npukit.sim import _rk3588
 
 LEVELS = _rk3588.simd_available()
+PADS = {"int8": (-128, 127), "int16": (-32768, 32767)}
 
 
 @contextmanager
@@ -30,8 +31,8 @@ def simd(level: str) -> Iterator[None]:
 
 @st.composite
 def convs(draw: st.DrawFn) -> Conv:
-    dtype = draw(st.sampled_from(["int8", "fp16"]))
-    out_dtype = "int32" if dtype == "int8" else draw(st.sampled_from(["fp32", "fp16"]))
+    dtype = draw(st.sampled_from(["int8", "int16", "fp16"]))
+    out_dtype = draw(st.sampled_from(["fp32", "fp16"])) if dtype == "fp16" else "int32"
     lanes = 16 if dtype == "int8" else 8
     kernel = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
     stride = draw(st.tuples(st.integers(1, 7), st.integers(1, 7)))
@@ -59,7 +60,7 @@ def convs(draw: st.DrawFn) -> Conv:
         dilation=dilation,
         pads=(pads[0], pads[1]),
         out=(out[0], out[1]),
-        pad_value=draw(st.integers(-128, 127)) if dtype == "int8" else draw(st.just(0x3C00)),
+        pad_value=draw(st.just(0x3C00) if dtype == "fp16" else st.integers(*PADS[dtype])),
         off=draw(st.booleans()),
         row_pitch=row_pitch,
         surface_pitch=size[0] * row_pitch + draw(st.integers(0, 5)),
@@ -91,8 +92,9 @@ def test_any_shape_agrees_with_the_reference(conv: Conv, level: str, seed: int) 
         Conv("fp16", "fp16", 40, 30, 24, 50, (5, 3), (2, 1), (2, 1), (20, 30)),
         Conv("fp16", "fp32", 300, 1, 64, 48, out=(300, 1)),
         Conv(height=301, width=1, channels=144, kernels=100, out=(301, 1)),
+        Conv("int16", "int32", 40, 30, 40, 50, (5, 3), (2, 1), (2, 1), (20, 30)),
     ],
-    ids=["31x31", "3x3", "5x3", "fp16 matmul", "int8 matmul"],
+    ids=["31x31", "3x3", "5x3", "fp16 matmul", "int8 matmul", "int16"],
 )
 def test_work_for_several_threads(conv: Conv, level: str) -> None:
     outputs = []
@@ -132,6 +134,17 @@ def test_int8_extremes_and_wrapping(level: str) -> None:
         assert rig.run(conv.words()).error is None
     total = (31 * 31 * 160 << 14) - (1 << 32)
     assert rig.memory.mappings[2][1].view(np.int32).tolist()[:2] == [total, total]
+
+
+def test_int16_sums_saturate() -> None:
+    """Behind the truncation, not before: 2 * 2^30 * 32 channels are 2^36."""
+    for truncate, right in ((0, 2**31 - 1), (5, 2**31 - 1), (6, 2**30), (31, 2**5)):
+        conv = Conv("int16", "int32", kernel=(1, 2), width=5)
+        rig = Rig()
+        for name, (iova, size) in conv.spans().items():
+            rig.add(iova, np.full(size // 2, 0 if name == "output" else -32768, np.int16))
+        assert rig.run(conv.words(CORE__CLIP_TRUNCATE__CLIP_TRUNCATE=truncate)).error is None
+        assert (rig.memory.mappings[2][1].view(np.int32) == right).all()
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -317,7 +330,8 @@ def test_channel_last_input_agrees_with_the_reference(
         "CNA__CONV_CON1__NONALIGN_DMA": 1,
         "CNA__FC_DATA_SIZE0__DMA_WIDTH": width,
         "CNA__CVT_CON0__CVT_BYPASS": int(not convert),
-        "CNA__CVT_CON0__CVT_TYPE": 0,
+        "CNA__CVT_CON0__CVT_TYPE": draw(st.integers(0, 1)),
+        "CNA__CVT_CON0__ROUND_TYPE": draw(st.integers(0, 1)),
         "CNA__CVT_CON5__PER_CHANNEL_CVT_EN": draw(st.sampled_from([0xFFFF, (16**channels) - 1])),
         "CNA__CBUF_CON1__DATA_ENTRIES": height * stored,
     }

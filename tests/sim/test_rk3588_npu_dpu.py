@@ -23,7 +23,9 @@ BYTES = {"int8": 1, "int16": 2, "fp16": 2, "int32": 4, "fp32": 4}
 
 OUTPUTS = {
     "int8": ["int8", "int16", "int32"],
+    "int16": ["int8", "int16", "int32"],
     "depthwise": ["int8", "int16"],
+    "depthwise int16": ["int8", "int16", "int32"],
     "fp16": ["fp16", "fp32"],
     "depthwise fp16": ["fp16", "fp32"],
 }
@@ -137,14 +139,15 @@ def output(draw: st.DrawFn) -> Fields:
         "OUT_CVT_OFFSET.OUT_CVT_OFFSET": draw(st.integers(-200, 200)),
         "OUT_CVT_SCALE.OUT_CVT_SCALE": draw(st.one_of(st.just(1), st.integers(0, 0xFFFF))),
         "OUT_CVT_SHIFT.OUT_CVT_SHIFT": draw(st.one_of(st.just(0), st.integers(0, 40))),
+        "OUT_CVT_SHIFT.CVT_TYPE": draw(st.integers(0, 1)),
         "OUT_CVT_SHIFT.CVT_ROUND": draw(st.integers(0, 1)),
     }
 
 
 @st.composite
 def convs(draw: st.DrawFn) -> Conv:
-    kind = draw(st.sampled_from(["int8", "int8", "fp16", "depthwise", "depthwise fp16"]))
-    floats = "fp16" in kind
+    kind = draw(st.sampled_from([*OUTPUTS, "int8"]))
+    dtype = kind.split()[-1] if kind != "depthwise" else "int8"
     dilation = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
     kernel = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
     out = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
@@ -153,7 +156,7 @@ def convs(draw: st.DrawFn) -> Conv:
     depthwise = "depthwise" in kind
     kernels = channels if depthwise else draw(st.integers(1, 70))
     return Conv(
-        dtype="fp16" if floats else "int8",
+        dtype=dtype,
         out_dtype=draw(st.sampled_from(OUTPUTS[kind])),
         height=(out[0] - 1) * stride[0] + (kernel[0] - 1) * dilation[0] + 1,
         width=(out[1] - 1) * stride[1] + (kernel[1] - 1) * dilation[1] + 1,
@@ -163,7 +166,7 @@ def convs(draw: st.DrawFn) -> Conv:
         stride=stride,
         pads=(draw(st.integers(0, kernel[0] - 1)), draw(st.integers(0, kernel[1] - 1))),
         out=out,
-        pad_value=0 if floats else draw(st.integers(-128, 127)),
+        pad_value=0 if dtype == "fp16" else draw(st.integers(-128, 127)),
         depthwise=depthwise,
         dilation=dilation,
         written=kernels + draw(st.integers(0, 40)),
@@ -241,13 +244,19 @@ def programs(draw: st.DrawFn) -> tuple[Conv, list[int], Spans]:
     dpu |= draw(stage("BN", floats=floats, brdma=0))
     ew, dtype = draw(elementwise(floats=floats, rdma=rdma))
     dpu |= ew
+    core: Fields = {}
     if not floats:
         dpu |= draw(output())
-        window = draw(st.sampled_from(["none", "register", *(["memory"] * (brdma == 7))]))
+        core = {"CLIP_TRUNCATE": draw(st.integers(0, 31)), "ROUND_TYPE": draw(st.integers(0, 1))}
+        windows = ["none", "register", *(["memory"] * (brdma == 7))]
+        window = "none" if conv.dtype == "int16" else draw(st.sampled_from(windows))
+        if window != "none":
+            core = {}
         dpu["BS_OW_CFG.OD_BYPASS"] = int(window == "none")
         dpu["BS_OW_CFG.OW_SRC"] = int(window == "memory")
         dpu["BS_OW_OP.OW_OP"] = draw(st.integers(-255, 255))
     changes = {f"DPU.{name}": value for name, value in dpu.items()}
+    changes |= {f"CORE.CLIP_TRUNCATE.{name}": value for name, value in core.items()}
     if rdma:
         combined = bool(dtype) and draw(st.booleans())
         fields = operand_fields(conv, dtype, brdma, combined=combined)

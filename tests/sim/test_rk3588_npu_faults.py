@@ -55,7 +55,7 @@ UNSUPPORTED = [
     ("CNA.CONV_CON1.ARGB_IN", 1),
     ("CNA.CONV_CON1.NONALIGN_DMA", 1),
     ("CNA.CONV_CON1.DECONV", 1),
-    *(("CNA.CONV_CON1.IN_PRECISION", value) for value in (1, 3, 4, 5, 6, 7)),
+    *(("CNA.CONV_CON1.IN_PRECISION", value) for value in (3, 4, 5, 6, 7)),
     *(("CNA.CONV_CON1.PROC_PRECISION", value) for value in (1, 2, 3, 6, 7)),
     ("CNA.CONV_CON2.KERNEL_GROUP", 1),
     ("CNA.CONV_CON2.CSC_WO_EN", 1),
@@ -82,8 +82,6 @@ UNSUPPORTED = [
     ("CNA.PAD_CON1.PAD_VALUE", 0x10000),
     ("CNA.PAD_CON1.PAD_VALUE", 0x0102),
     ("CORE.MISC_CFG.PROC_PRECISION", 2),
-    ("CORE.CLIP_TRUNCATE.ROUND_TYPE", 1),
-    ("CORE.CLIP_TRUNCATE.CLIP_TRUNCATE", 1),
     ("CORE.UNDOC_3030.VALUE", 1),
     ("DPU.FEATURE_MODE_CFG.COMB_USE", 1),
     ("DPU.FEATURE_MODE_CFG.TP_EN", 1),
@@ -105,7 +103,6 @@ UNSUPPORTED = [
     ("DPU.WDMA_SIZE_0.SIZE_C_WDMA", 1),
     ("DPU.OUT_CVT_SHIFT.OUT_CVT_SHIFT", 64),
     ("DPU.OUT_CVT_SHIFT.MINUS_EXP", 1),
-    ("DPU.OUT_CVT_SHIFT.CVT_TYPE", 1),
     ("DPU.UNDOC_40C4.VALUE", 1),
 ]
 
@@ -295,6 +292,23 @@ def test_sums_of_a_depthwise_convolution_cannot_be_written() -> None:
     words = Conv(out_dtype="int16", channels=64, kernels=64, depthwise=True)
     fault = fault_of(words, DPU__DATA_FORMAT__OUT_PRECISION=4)
     assert (fault.kind, fault.field) == ("unsupported", "OUT_PRECISION")
+
+
+WINDOWS = {"DPU__BS_OW_CFG__OD_BYPASS": 0, "DPU__BS_OW_OP__OW_OP": 3}
+
+
+@pytest.mark.parametrize(
+    ("conv", "field", "changes"),
+    [
+        (Conv("fp16", "fp16"), "CLIP_TRUNCATE", {}),
+        (Conv(), "CLIP_TRUNCATE", WINDOWS),
+        (Conv("int16"), "OD_BYPASS", WINDOWS | {"CORE__CLIP_TRUNCATE__CLIP_TRUNCATE": 0}),
+    ],
+    ids=["fp16", "window sums", "window sums of int16"],
+)
+def test_sums_that_cannot_be_truncated(conv: Conv, field: str, changes: dict[str, int]) -> None:
+    fault = fault_of(conv, **{"CORE__CLIP_TRUNCATE__CLIP_TRUNCATE": 1, **changes})
+    assert (fault.kind, fault.field) == ("unsupported", field)
 
 
 @pytest.mark.parametrize("value", [4, 0, 1])
@@ -490,7 +504,8 @@ WITHOUT_EFFECT = {
         "BS_MUL_SHIFT_VALUE_NEG",
     },
     "DPU.BS_OW_CFG": {"OD_BYPASS"},  # the operand is 0
-    "DPU.OUT_CVT_SHIFT": {"CVT_ROUND"},  # nothing is shifted
+    "CORE.CLIP_TRUNCATE": {"ROUND_TYPE"},  # nothing is shifted
+    "DPU.OUT_CVT_SHIFT": {"CVT_ROUND", "CVT_TYPE"},  # nor added
     "CNA.CBUF_CON1": {"DATA_ENTRIES"},
     # How much of the CBUF is given away matters to a later reuse.
     "CNA.CBUF_CON0": {"WEIGHT_BANK"},

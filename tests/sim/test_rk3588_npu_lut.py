@@ -272,14 +272,12 @@ def test_a_lookup_behind_a_convolution() -> None:
     np.testing.assert_array_equal(got, right)
 
 
-@pytest.mark.parametrize("name", ["OUT_CVT_SHIFT__CVT_TYPE", "OUT_CVT_SHIFT__MINUS_EXP"])
-def test_integers_are_converted_as_without_a_lookup(name: str) -> None:
-    x, tables = np.zeros(16, np.int8), np.zeros((2, ENTRIES), np.int16)
+def test_integers_are_converted_as_without_a_lookup() -> None:
+    x, tables = np.zeros(128, np.int8), np.zeros((2, ENTRIES), np.int16)
     flight = Flight("int8", "int8")
     rig = Rig()
     rig.add(flight.source, x)
     rig.blank(*flight.spans()["output"])
-    changes = {"OUT_CVT_SHIFT__CVT_TYPE": 0, "OUT_CVT_SHIFT__MINUS_EXP": 0, name: 1}
-    fault = rig.run(table_words(tables) + flight.words(**lookup(**changes))).error
+    fault = rig.run(table_words(tables) + flight.words(**lookup(OUT_CVT_SHIFT__MINUS_EXP=1))).error
     assert fault is not None
-    assert (fault.kind, fault.field) == ("unsupported", name.partition("__")[2])
+    assert (fault.kind, fault.field) == ("unsupported", "MINUS_EXP")
