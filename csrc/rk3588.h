@@ -217,7 +217,15 @@ static inline int npu_stage_idle(const struct npu_stage *stage)
     return !stage->add && !stage->factor && !stage->relu;
 }
 
-enum npu_algorithm { NPU_EW_NONE, NPU_EW_MAX, NPU_EW_MIN, NPU_EW_ADD, NPU_EW_MINUS, NPU_EW_MUL };
+enum npu_algorithm {
+    NPU_EW_NONE,
+    NPU_EW_MAX,
+    NPU_EW_MIN,
+    NPU_EW_ADD,
+    NPU_EW_DIV,
+    NPU_EW_MINUS,
+    NPU_EW_MUL,
+};
 
 /* EW: with an operand for each element, or for each channel. */
 struct npu_elementwise {
@@ -248,6 +256,7 @@ struct npu_output {
     int64_t width, height, channels; /* as written */
     int64_t real;                    /* channels from this one on are written as zero */
     int depthwise, flying;
+    int divide; /* in EW: fp16 then passes as it is, not as fp32 */
     int fp16;                     /* values are fp32, else int32 */
     enum npu_precision precision; /* of the elements written */
     struct npu_stage bs, bn;

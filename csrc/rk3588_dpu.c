@@ -17,6 +17,9 @@
  * notch both describe the distance of surfaces, and are accepted where they agree. For a sum with
  * what a convolution makes, Mesa lets MRDMA read the even surfaces and ERDMA the odd ones (COMB_USE
  * 5).
+ *
+ * Division is known for two tensors of fp16 in memory, with all else bypassed and without the two
+ * conversions between fp16 and fp32 (programs of allbilly, which ran on an RK3588).
  */
 #include "rk3588.h"
 
@@ -87,6 +90,13 @@ static const struct npu_rule lookup_modes[] = {
     {DPU_EW_RELU_BYPASS, 1, "a clamp beside a lookup"},
 };
 
+static const struct npu_rule division[] = {
+    {DPU_OUT_PRECISION, NPU_FP16, "a quotient that is not fp16"},
+    {DPU_BS_BYPASS, 1, "BS before a division"},
+    {DPU_BN_BYPASS, 1, "BN before a division"},
+    {DPU_EW_RELU_BYPASS, 1, "a clamp behind a division"},
+};
+
 static const struct npu_rule rdma_modes[] = {
     {DPU_RDMA_NRDMA_DATA_USE, 0, "operands of BN from memory"},
     {DPU_RDMA_LINE_NOTCH_ADDR, 0, "notches of lines"},
@@ -147,8 +157,8 @@ static int decode_precision(const struct npu *npu, struct npu_output *out, struc
     if (out->depthwise && out->source_precision == NPU_INT8 && precision == NPU_INT32)
         return unsupported(fault, npu, DPU_OUT_PRECISION, "sums of a depthwise convolution");
     out->precision = (enum npu_precision)precision;
-    return npu_expect(npu, DPU_FP32TOFP16_EN, precision == NPU_FP16,
-                      "has to be 1 for fp16 output alone", fault);
+    return npu_expect(npu, DPU_FP32TOFP16_EN, precision == NPU_FP16 && !out->divide,
+                      "has to be 1 for fp16 output alone, and not for a division", fault);
 }
 
 static int decode_conversion(const struct npu *npu, struct npu_output *out,
@@ -266,9 +276,8 @@ static int decode_source(const struct npu *npu, struct npu_output *out, struct n
     if (!is_integer(precision) && precision != NPU_FP16)
         return unsupported(fault, npu, DPU_IN_PRECISION,
                            "only 0, 1, 2 and 4 (int8, int16, fp16 and int32) are modelled");
-    /* What fp16 looks like inside without it is known for division alone. */
-    if (npu_expect(npu, DPU_RDMA_MRDMA_FP16TOFP32_EN, precision == NPU_FP16,
-                   "has to be 1 for fp16 alone", fault))
+    if (npu_expect(npu, DPU_RDMA_MRDMA_FP16TOFP32_EN, precision == NPU_FP16 && !out->divide,
+                   "has to be 1 for fp16 alone, and not for a division", fault))
         return -1;
     out->source_precision = (enum npu_precision)precision;
     out->source = input_cube(out, out->source_precision, npu_get(npu, DPU_RDMA_SRC_BASE_ADDR),
@@ -428,8 +437,8 @@ static int decode_brdma(const struct npu *npu, struct npu_output *out, struct np
 
 static int decode_algorithm(const struct npu *npu, struct npu_output *out, struct npu_fault *fault)
 {
-    static const enum npu_algorithm known[] = {NPU_EW_MAX, NPU_EW_MIN, NPU_EW_ADD, NPU_EW_NONE,
-                                               NPU_EW_MINUS};
+    const enum npu_algorithm known[] = {NPU_EW_MAX, NPU_EW_MIN, NPU_EW_ADD,
+                                        out->divide ? NPU_EW_DIV : NPU_EW_NONE, NPU_EW_MINUS};
     const uint32_t algorithm = npu_get(npu, DPU_EW_ALU_ALGO);
     struct npu_elementwise *ew = &out->ew;
 
@@ -445,7 +454,8 @@ static int decode_algorithm(const struct npu *npu, struct npu_output *out, struc
     } else {
         if (algorithm >= sizeof known / sizeof *known || known[algorithm] == NPU_EW_NONE)
             return unsupported(fault, npu, DPU_EW_ALU_ALGO,
-                               "only 0, 1, 2 and 4 (max, min, add and minus) are modelled");
+                               "only 0, 1, 2 and 4 (max, min, add and minus) are modelled, and 3 "
+                               "(div) of fp16 in memory");
         ew->algorithm = known[algorithm];
         if (npu_get(npu, DPU_EW_TRUNCATE))
             return unsupported(fault, npu, DPU_EW_TRUNCATE, "shifts of what is not a product");
@@ -464,15 +474,15 @@ static int decode_operand_conversion(const struct npu *npu, struct npu_output *o
     const int bypass = (int)npu_get(npu, DPU_EW_OP_CVT_BYPASS);
 
     if (out->fp16) {
-        /* Measured: an addition needs the converter, a product must bypass it. */
+        /* Measured: an addition needs the converter, a product and a quotient must bypass it. */
         const struct npu_rule rules[] = {
             {DPU_EW_OP_CVT_OFFSET, 0, "conversion of operands in floating point"},
             {DPU_EW_OP_CVT_SCALE, 1, "conversion of operands in floating point"},
             {DPU_EW_OP_CVT_SHIFT, 0, "conversion of operands in floating point"},
         };
-        if (bypass != (ew->algorithm == NPU_EW_MUL))
+        if (bypass != (ew->algorithm == NPU_EW_MUL || out->divide))
             return unsupported(fault, npu, DPU_EW_OP_CVT_BYPASS,
-                               "in fp16 the converter is needed but for products");
+                               "in fp16 the converter is needed but for products and quotients");
         return bypass ? 0 : npu_require(npu, rules, sizeof rules / sizeof *rules, fault);
     }
     ew->convert = !bypass;
@@ -673,8 +683,12 @@ int npu_dpu_decode(const struct npu *npu, struct npu_output *out, int rdma, stru
     if (out->flying)
         out->fp16 = computed == NPU_FP16;
     out->lookup.enabled = !npu_get(npu, DPU_EW_BYPASS) && !npu_get(npu, DPU_EW_LUT_BYPASS);
+    out->divide = out->flying && out->fp16 && !npu_get(npu, DPU_EW_BYPASS) &&
+                  !npu_get(npu, DPU_EW_OP_BYPASS) && !npu_get(npu, DPU_EW_OP_TYPE) &&
+                  npu_get(npu, DPU_EW_ALU_ALGO) == 3 && !out->lookup.enabled;
     if (npu_require(npu, modes, sizeof modes / sizeof *modes, fault) ||
         npu_require(npu, rules, sizeof rules / sizeof *rules, fault) ||
+        (out->divide && npu_require(npu, division, sizeof division / sizeof *division, fault)) ||
         decode_precision(npu, out, fault) || decode_conversion(npu, out, fault))
         return -1;
     out->width = (int64_t)npu_get(npu, DPU_WIDTH) + 1;

@@ -186,6 +186,8 @@ static float combine_floats(const struct npu_elementwise *ew, float a, float b)
         return a < b ? a : b;
     case NPU_EW_ADD:
         return a + b;
+    case NPU_EW_DIV:
+        return a / b;
     case NPU_EW_MINUS:
         return a - b;
     case NPU_EW_MUL:

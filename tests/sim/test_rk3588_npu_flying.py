@@ -26,6 +26,8 @@ from sim.test_rk3588_npu_dpu import (
     stage,
 )
 
+from npukit.sim.rk3588 import NpuFault
+
 KINDS: dict[str, type[Any]] = {
     "int8": np.int8,
     "int16": np.int16,
@@ -151,6 +153,69 @@ def test_operations_as_measured(dtype: str, operation: str) -> None:
     words = flight.words(**probe(dtype, operation, b))
     assert rig.run(words).error is None
     np.testing.assert_array_equal(out.view(kind), right.astype(kind))
+
+
+DIVISION = {
+    "DPU__EW_CFG__EW_ALU_ALGO": 3,
+    "DPU__EW_CFG__EW_OP_CVT_BYPASS": 1,
+    "DPU__OUT_CVT_SCALE__FP32TOFP16_EN": 0,
+    "DPU_RDMA__RDMA_FEATURE_MODE_CFG__MRDMA_FP16TOFP32_EN": 0,
+}
+
+
+def divide(a: Any, b: Any, **changes: int) -> tuple[NpuFault | None, Any]:
+    """The settings with which a division ran on an RK3588, for one row of atoms."""
+    flight = Flight("fp16", "fp16", 1, len(a) // 8, 8)
+    rig = Rig()
+    rig.add(flight.source, a)
+    rig.add(RESIDUAL, b)
+    out = rig.blank(*flight.spans()["output"])
+    words = flight.words(**(probe("fp16", "minus", b) | DIVISION | changes))
+    return rig.run(words).error, out.view(np.float16)
+
+
+def test_division() -> None:
+    rng = np.random.default_rng(11)
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    a, b = rng.permutation(every), rng.permutation(every)
+    fault, got = divide(a, b)
+    assert fault is None
+    with np.errstate(all="ignore"):
+        right = (a.astype(np.float64) / b.astype(np.float64)).astype(np.float16)
+    # Rounded once, to nearest even; by 0 as IEEE 754 has it.
+    np.testing.assert_array_equal(got, right)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        ("unsupported", "DPU__EW_CFG__EW_OP_CVT_BYPASS", 0),
+        ("unsupported", "DPU__EW_CFG__EW_RELU_BYPASS", 0),
+        ("unsupported", "DPU__BS_CFG__BS_BYPASS", 0),
+        ("unsupported", "DPU__BN_CFG__BN_BYPASS", 0),
+        ("unsupported", "DPU__DATA_FORMAT__OUT_PRECISION", 5),
+        ("inconsistent", "DPU__OUT_CVT_SCALE__FP32TOFP16_EN", 1),
+        ("inconsistent", "DPU_RDMA__RDMA_FEATURE_MODE_CFG__MRDMA_FP16TOFP32_EN", 1),
+    ],
+)
+def test_other_divisions_are_refused(kind: str, name: str, value: int) -> None:
+    fault, _ = divide(np.ones(64, np.float16), np.ones(64, np.float16), **{name: value})
+    assert fault is not None
+    assert fault.kind == kind
+    assert f"{fault.block}.{fault.register}.{fault.field}" == name.replace("__", ".")
+
+
+def test_integers_are_not_divided() -> None:
+    rig = Rig()
+    rig.add(0x10000000, np.ones(256, np.int8))
+    rig.add(RESIDUAL, np.ones(256, np.int8))
+    rig.blank(0x30000000, 256)
+    words = Flight().words(**(probe("int8", "minus", np.ones(128, np.int8)) | {
+        "DPU__EW_CFG__EW_ALU_ALGO": 3
+    }))  # fmt: skip
+    fault = rig.run(words).error
+    assert fault is not None
+    assert (fault.kind, fault.field, fault.value) == ("unsupported", "EW_ALU_ALGO", 3)
 
 
 def test_lanes_behind_the_original_channels_become_zero() -> None:
