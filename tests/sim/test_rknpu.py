@@ -22,6 +22,7 @@ from npukit.ioctl import Ioctl, NpuError, ProgramError, WaitTimeout
 from npukit.programs.rk3588.explain import explain_timeout
 from npukit.programs.rk3588.matmul import matmul_program
 from npukit.programs.rk3588.program import Program, rknpu_tasks
+from npukit.programs.rk3588.registers import CNA
 from npukit.sim import KernelOops, SimKernel
 
 CARD, RENDER, MISC = "/dev/dri/card1", "/dev/dri/renderD129", "/dev/rknpu"
@@ -374,6 +375,37 @@ def test_strict_mode_raises_what_the_npu_refused() -> None:
         with pytest.raises(ProgramError, match="core 0: "):
             work.submit(timeout=5000)
         assert time.monotonic() - start < 1
+        work.close()
+
+
+BANKS = {
+    "too many": (0x9B, "WEIGHT_BANK = 9: exceeds 12 banks together with DATA_BANK"),
+    "none for data": (0xB0, "DATA_BANK = 0: has to be at least 1"),
+    "weights that nobody brought": (0x20B1, "WEIGHT_REUSE = 1: the CBUF holds no weights"),
+    "features that nobody brought": (0x10B1, "DATA_REUSE = 1: the CBUF holds no features"),
+}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("name", BANKS)
+def test_data_that_cannot_be_in_the_banks_it_says(name: str, strict: bool) -> None:
+    """Strict mode says why; as on hardware the job hangs, and the log has the reason."""
+    value, reason = BANKS[name]
+    with no_leak(), Node(SimKernel(["rknpu"], strict=strict), CARD) as node:
+        work = Work(node)
+        words = np.frombuffer(work.mapping, np.uint64, 108, CODE)
+        index = int(np.flatnonzero(words & 0xFFFF == CNA.CBUF_CON0.offset)[0])
+        del words
+        word = CNA.target << 48 | value << 16 | CNA.CBUF_CON0.offset
+        start = CODE + 8 * index
+        memoryview(work.mapping)[start : start + 8] = word.to_bytes(8, "little")
+        if strict:
+            with pytest.raises(ProgramError, match=reason):
+                work.submit()
+        else:
+            assert work.submit(timeout=20)[0] == errno.ETIMEDOUT
+            assert reason in " ".join(node.kernel.log)
+        assert not work.ran()
         work.close()
 
 
