@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "rk3588_gemm.h"
+#include "rk3588_simd.h"
 
 #include <string.h>
 
@@ -12,9 +13,6 @@
 #define HWCAP_ASIMDDP (1 << 20)
 #endif
 #endif
-
-/* A template whose constant arguments unroll its loops into registers. */
-#define TEMPLATE static inline __attribute__((always_inline))
 
 /* ---------------------------------------------------------------- fp16 */
 
@@ -158,8 +156,6 @@ static const struct npu_gemm w16_portable_variant = {
 
 #if defined(__x86_64__)
 
-#define AVX2 __attribute__((target("avx2,fma,f16c")))
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
 #define VNNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
 
 /* SSE2 is part of the base architecture. */

@@ -10,48 +10,96 @@
  * product and the conversion of EW operands, which follow the same rules. From the manual alone:
  * with CVT_TYPE the output conversion adds before it multiplies.
  *
+ * Integers are computed with as doubles, of which vector units have as many as of nothing else that
+ * is wide enough: no step has a result of more than 50 bits, so each is exact, and rounded where
+ * the DPU rounds.
+ *
  * fp16: each operation is one of fp32.
  */
 #include "rk3588.h"
+#include "rk3588_simd.h"
 
 #include <string.h>
 
 #define ATOM 16
 
-static int64_t saturate(int64_t value, int64_t lowest, int64_t highest)
+TEMPLATE double clamp(double value, double lowest, double highest)
 {
-    return value < lowest ? lowest : value > highest ? highest : value;
+    value = value < lowest ? lowest : value;
+    return value > highest ? highest : value;
 }
 
-static int32_t saturate_32(int64_t value)
+TEMPLATE double saturate_32(double value)
 {
-    return (int32_t)saturate(value, INT32_MIN, INT32_MAX);
+    return clamp(value, INT32_MIN, INT32_MAX);
+}
+
+/* 2^-shift, for a shift of at most 63. */
+static double power(int shift)
+{
+    const uint64_t bits = (uint64_t)(1023 - shift) << 52;
+    double value;
+
+    memcpy(&value, &bits, 8);
+    return value;
+}
+
+/* To the nearest integer, ties to even, of what is below 2^51. */
+TEMPLATE double round_even(double value)
+{
+    const double magic = 0x1.8p52;
+
+    return value + magic - magic;
+}
+
+TEMPLATE double round_away(double value)
+{
+    const double even = round_even(value), behind = value - even;
+    const double up = value > 0 && behind == 0.5, down = value < 0 && behind == -0.5;
+
+    return even + (up - down);
 }
 
 /* ---------------------------------------------------------------- BS and BN */
 
-static void add_integers(const struct npu_stage *stage, int64_t first, int64_t *values, int count)
+TEMPLATE void add_integers(const struct npu_stage *stage, int64_t first, double *values, int count)
 {
     const union npu_value *add = stage->add + first;
+    const double sign = stage->subtract ? -1 : 1;
 
     for (int k = 0; k < count; k++)
-        values[k] += stage->subtract ? -(int64_t)add[k].i : add[k].i;
+        values[k] += sign * add[k].i;
 }
 
-static void multiply_integers(const struct npu_stage *stage, int64_t first, int64_t *values,
-                              int count)
+/* The sign of a product chooses its shift. With PReLU, what is not negative stays. */
+TEMPLATE double product(double value, double factor, const double *powers, int prelu)
+{
+    const double exact = value * factor;
+    const double rounded = round_even(exact * (exact < 0 ? powers[1] : powers[0]));
+
+    return prelu && value >= 0 ? value : rounded;
+}
+
+TEMPLATE void multiply_integers(const struct npu_stage *stage, int64_t first, double *values,
+                                int count)
 {
     const union npu_value *factor = stage->factor + first;
+    const double powers[] = {power(stage->shift[0]), power(stage->shift[1])};
 
-    for (int k = 0; k < count; k++) {
-        if (stage->prelu && values[k] >= 0)
-            continue;
-        values[k] *= factor[k].i;
-        values[k] = npu_shift_right(values[k], stage->shift[values[k] < 0], 0);
-    }
+    for (int k = 0; k < count; k++)
+        values[k] = product(values[k], factor[k].i, powers, stage->prelu);
 }
 
-static void integer_stage(const struct npu_stage *stage, int64_t first, int64_t *values, int count)
+/* Saturation, and a clamp where there is one. */
+TEMPLATE void clamp_integers(int relu, int relux, int32_t limit, double *values, int count)
+{
+    const double lowest = relu ? 0 : INT32_MIN, highest = relux ? limit : INT32_MAX;
+
+    for (int k = 0; k < count; k++)
+        values[k] = clamp(values[k], lowest, highest);
+}
+
+TEMPLATE void integer_stage(const struct npu_stage *stage, int64_t first, double *values, int count)
 {
     if (stage->factor && stage->multiply_first)
         multiply_integers(stage, first, values, count);
@@ -59,16 +107,10 @@ static void integer_stage(const struct npu_stage *stage, int64_t first, int64_t 
         add_integers(stage, first, values, count);
     if (stage->factor && !stage->multiply_first)
         multiply_integers(stage, first, values, count);
-    for (int k = 0; k < count; k++) {
-        values[k] = saturate_32(values[k]);
-        if (stage->relu && values[k] < 0)
-            values[k] = 0;
-        if (stage->relux && values[k] > stage->limit.i)
-            values[k] = stage->limit.i;
-    }
+    clamp_integers(stage->relu, stage->relux, stage->limit.i, values, count);
 }
 
-static void float_stage(const struct npu_stage *stage, int64_t first, float *values, int count)
+TEMPLATE void float_stage(const struct npu_stage *stage, int64_t first, float *values, int count)
 {
     for (int k = 0; k < count; k++) {
         float value = values[k];
@@ -142,42 +184,65 @@ void npu_dpu_fetch(const struct npu_space *space, const struct npu_cube *cubes, 
     widen(raw, precision, count, dst, level);
 }
 
-static void convert_operands(const struct npu_elementwise *ew, union npu_value *operands, int count)
+/* A conversion: round((value + before) * scale / 2^shift) + behind, between two bounds. */
+TEMPLATE void convert(double *values, int count, double before, double scale, int shift, int away,
+                      double behind, double lowest, double highest)
 {
-    for (int k = 0; k < count; k++) {
-        int64_t value = operands[k].i;
-        if (ew->add_first)
-            value = npu_shift_right((value + ew->offset) * ew->scale, ew->conversion_shift,
-                                ew->round_away);
-        else
-            value = npu_shift_right(value * ew->scale, ew->conversion_shift, ew->round_away) +
-                    ew->offset;
-        operands[k].i = saturate_32(value);
-    }
+    const double factor = power(shift);
+
+    if (away)
+        for (int k = 0; k < count; k++)
+            values[k] = clamp(round_away((values[k] + before) * scale * factor) + behind, lowest,
+                              highest);
+    else
+        for (int k = 0; k < count; k++)
+            values[k] = clamp(round_even((values[k] + before) * scale * factor) + behind, lowest,
+                              highest);
 }
 
-static int64_t combine_integers(const struct npu_elementwise *ew, int64_t a, int64_t b)
+TEMPLATE void combine_integers(const struct npu_elementwise *ew, const double *operands,
+                               double *values, int count)
 {
+    const double powers[] = {power(ew->shift[0]), power(ew->shift[1])};
+
     switch (ew->algorithm) {
     case NPU_EW_MAX:
-        return a > b ? a : b;
+        for (int k = 0; k < count; k++)
+            values[k] = values[k] > operands[k] ? values[k] : operands[k];
+        break;
     case NPU_EW_MIN:
-        return a < b ? a : b;
+        for (int k = 0; k < count; k++)
+            values[k] = values[k] < operands[k] ? values[k] : operands[k];
+        break;
     case NPU_EW_ADD:
-        return a + b;
+        for (int k = 0; k < count; k++)
+            values[k] += operands[k];
+        break;
     case NPU_EW_MINUS:
-        return a - b;
-    case NPU_EW_MUL:
-        if (ew->prelu && a >= 0)
-            return a;
-        a *= (int16_t)b; /* measured: of an operand of 32 bits the lower half counts */
-        return npu_shift_right(a, ew->shift[a < 0], 0);
-    default:
-        return a;
+        for (int k = 0; k < count; k++)
+            values[k] -= operands[k];
+        break;
+    default: /* measured: of an operand of 32 bits the lower half counts */
+        for (int k = 0; k < count; k++)
+            values[k] = product(values[k], (int16_t)(int32_t)operands[k], powers, ew->prelu);
     }
 }
 
-static float combine_floats(const struct npu_elementwise *ew, float a, float b)
+TEMPLATE void integer_elementwise(const struct npu_elementwise *ew, const union npu_value *fetched,
+                                  double *values, int count)
+{
+    double operands[NPU_STORE_CHANNELS];
+
+    for (int k = 0; k < count; k++)
+        operands[k] = fetched[k].i;
+    if (ew->convert)
+        convert(operands, count, ew->add_first ? ew->offset : 0, ew->scale, ew->conversion_shift,
+                ew->round_away, ew->add_first ? 0 : ew->offset, INT32_MIN, INT32_MAX);
+    combine_integers(ew, operands, values, count);
+    clamp_integers(ew->relu, ew->relux, ew->limit.i, values, count);
+}
+
+TEMPLATE float combine_floats(const struct npu_elementwise *ew, float a, float b)
 {
     switch (ew->algorithm) {
     case NPU_EW_MAX:
@@ -197,19 +262,7 @@ static float combine_floats(const struct npu_elementwise *ew, float a, float b)
     }
 }
 
-static void integer_elementwise(const struct npu_elementwise *ew, const union npu_value *operands,
-                                int64_t *values, int count)
-{
-    for (int k = 0; k < count; k++) {
-        values[k] = saturate_32(combine_integers(ew, values[k], operands[k].i));
-        if (ew->relu && values[k] < 0)
-            values[k] = 0;
-        if (ew->relux && values[k] > ew->limit.i)
-            values[k] = ew->limit.i;
-    }
-}
-
-static void float_elementwise(const struct npu_elementwise *ew, const union npu_value *operands,
+TEMPLATE void float_elementwise(const struct npu_elementwise *ew, const union npu_value *operands,
                               float *values, int count)
 {
     for (int k = 0; k < count; k++) {
@@ -282,22 +335,18 @@ static int64_t look_up_integer(const struct npu_lookup *lookup, int64_t index)
 /* ---------------------------------------------------------------- output */
 
 /* Integers of the output's width, as it lies in memory. */
-static void convert_integers(const struct npu_output *out, const int64_t *values, uint8_t *dst,
-                             int count)
+TEMPLATE void convert_integers(const struct npu_output *out, double *values, uint8_t *dst,
+                               int count)
 {
     const int64_t bytes = npu_precision_bytes(out->precision);
-    const int64_t highest = (INT64_C(1) << (8 * bytes - 1)) - 1;
-    const int64_t scale = out->scale;
-    const int64_t before = out->add_first ? out->offset : 0;
-    const int64_t behind = out->add_first ? 0 : out->offset;
-    const int shift = out->shift, away = out->round_away;
+    const double highest = (double)((INT64_C(1) << (8 * bytes - 1)) - 1);
     int32_t wide[NPU_STORE_CHANNELS];
     int16_t medium[NPU_STORE_CHANNELS];
 
+    convert(values, count, out->add_first ? out->offset : 0, out->scale, out->shift,
+            out->round_away, out->add_first ? 0 : out->offset, -highest - 1, highest);
     for (int k = 0; k < count; k++)
-        wide[k] = (int32_t)saturate(
-            npu_shift_right((values[k] + before) * scale, shift, away) + behind, -highest - 1,
-            highest);
+        wide[k] = (int32_t)values[k];
     if (bytes == 1) {
         for (int k = 0; k < count; k++)
             dst[k] = (uint8_t)wide[k];
@@ -324,14 +373,14 @@ static void convert_floats(const struct npu_output *out, const float *values, ui
 }
 
 /* One pixel through all stages, into `dst`. */
-static void process(const struct npu_space *space, const struct npu_output *out,
-                    const uint8_t *sums, int64_t first, int count, int64_t pixel, uint8_t *dst,
-                    enum npukit_simd level)
+TEMPLATE void process(const struct npu_space *space, const struct npu_output *out,
+                      const uint8_t *sums, int64_t first, int count, int64_t pixel, uint8_t *dst,
+                      enum npukit_simd level)
 {
     const struct npu_elementwise *ew = &out->ew;
     const union npu_value *operands = NULL;
-    union npu_value fetched[NPU_STORE_CHANNELS];
-    int64_t integers[NPU_STORE_CHANNELS];
+    union npu_value fetched[NPU_STORE_CHANNELS], values[NPU_STORE_CHANNELS];
+    double integers[NPU_STORE_CHANNELS];
     float floats[NPU_STORE_CHANNELS];
 
     if (ew->algorithm != NPU_EW_NONE && ew->values) {
@@ -339,8 +388,6 @@ static void process(const struct npu_space *space, const struct npu_output *out,
     } else if (ew->algorithm != NPU_EW_NONE) {
         npu_dpu_fetch(space, ew->cube, ew->cubes == 2, ew->precision, first, count,
                       pixel / out->width, pixel % out->width, fetched, level);
-        if (ew->convert)
-            convert_operands(ew, fetched, count);
         operands = fetched;
     }
     if (out->fp16) {
@@ -353,23 +400,35 @@ static void process(const struct npu_space *space, const struct npu_output *out,
             floats[k] = (look_up_float(&out->lookup, floats[k]) + out->lookup.offset) *
                         out->lookup.factor;
         convert_floats(out, floats, dst, count, level);
-    } else {
-        for (int k = 0; k < count; k++) {
-            int32_t sum;
-            memcpy(&sum, sums + 4 * k, 4);
-            integers[k] = sum;
-        }
-        if (!npu_stage_idle(&out->bs))
-            integer_stage(&out->bs, first, integers, count);
-        if (!npu_stage_idle(&out->bn))
-            integer_stage(&out->bn, first, integers, count);
-        if (operands)
-            integer_elementwise(ew, operands, integers, count);
-        for (int k = 0; out->lookup.enabled && k < count; k++)
-            integers[k] = saturate_32(look_up_integer(&out->lookup, integers[k]));
-        convert_integers(out, integers, dst, count);
+        return;
     }
+    memcpy(values, sums, 4 * (size_t)count);
+    for (int k = 0; k < count; k++)
+        integers[k] = values[k].i;
+    if (!npu_stage_idle(&out->bs))
+        integer_stage(&out->bs, first, integers, count);
+    if (!npu_stage_idle(&out->bn))
+        integer_stage(&out->bn, first, integers, count);
+    if (operands)
+        integer_elementwise(ew, operands, integers, count);
+    for (int k = 0; out->lookup.enabled && k < count; k++)
+        integers[k] = saturate_32((double)look_up_integer(&out->lookup, (int64_t)integers[k]));
+    convert_integers(out, integers, dst, count);
 }
+
+#define PROCESS(name, attribute)                                                                  \
+    attribute static void name(const struct npu_space *space, const struct npu_output *out,       \
+                               const uint8_t *sums, int64_t first, int count, int64_t pixel,      \
+                               uint8_t *dst, enum npukit_simd level)                              \
+    {                                                                                             \
+        process(space, out, sums, first, count, pixel, dst, level);                               \
+    }
+
+PROCESS(process_base, )
+#if defined(__x86_64__)
+PROCESS(process_avx2, AVX2)
+PROCESS(process_avx512, AVX512)
+#endif
 
 void npu_dpu_store(const struct npu_space *space, const struct npu_output *out, const void *sums,
                    int64_t stride, int64_t first, int64_t count, int64_t pixel, int pixels,
@@ -382,14 +441,19 @@ void npu_dpu_store(const struct npu_space *space, const struct npu_output *out, 
     const int64_t left = out->real - first;
     const int real = left < 0 ? 0 : left < count ? (int)left : (int)count;
     uint8_t elements[4 * NPU_STORE_CHANNELS];
+    __typeof__(&process_base) run = process_base;
 
+#if defined(__x86_64__)
+    if (level >= NPUKIT_AVX2)
+        run = level >= NPUKIT_AVX512 ? process_avx512 : process_avx2;
+#endif
     memset(elements, 0, sizeof elements);
     for (int p = 0; p < pixels; p++, pixel++) {
         const uint8_t *src = (const uint8_t *)sums + 4 * stride * p;
         int64_t offset = surface * cube->surface_pitch + pixel / out->width * cube->line_pitch +
                          pixel % out->width * ATOM;
         if (!out->plain)
-            process(space, out, src, first, real, pixel, elements, level);
+            run(space, out, src, first, real, pixel, elements, level);
         else if (out->fp16)
             convert_floats(out, (const float *)src, elements, real, level);
         else
