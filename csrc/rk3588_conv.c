@@ -35,6 +35,7 @@
  * DATAIN_CHANNEL_REAL, and QD_EN (set for fp16 by some, for int8 by others).
  */
 #include "rk3588.h"
+#include "rk3588_simd.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -729,9 +730,12 @@ static const uint8_t *tap(const struct job *job, int64_t y, int64_t x)
                   : job->pad;
 }
 
-/* Depthwise: some channels of an output pixel. `weights` are [tap][channel], in 32 bits each. */
-static void depthwise_pixel(const struct job *job, const union npu_value *weights, int64_t first,
-                            int count, int64_t pixel, union npu_value *sums)
+/*
+ * Depthwise, some channels of an output pixel: their sums over the taps. `weights` are [tap]
+ * [channel]: fp32 for fp16, else int16.
+ */
+TEMPLATE void depthwise_pixel(const struct job *job, const void *weights, int64_t first, int count,
+                              int64_t pixel, union npu_value *sums)
 {
     const struct conv *conv = job->conv;
     const int64_t x = pixel % conv->out.width * conv->stride_x - conv->pad_left;
@@ -739,27 +743,25 @@ static void depthwise_pixel(const struct job *job, const union npu_value *weight
     uint32_t totals[NPU_STORE_CHANNELS] = {0}, integers[NPU_STORE_CHANNELS] = {0};
     int64_t wide[NPU_STORE_CHANNELS] = {0};
     float floats[NPU_STORE_CHANNELS] = {0};
+    int64_t t = 0;
 
     for (int64_t v = y; v < y + conv->window_height; v += conv->step_y)
-        for (int64_t u = x; u < x + conv->window_width; u += conv->step_x, weights += count) {
+        for (int64_t u = x; u < x + conv->window_width; u += conv->step_x, t += count) {
             const uint8_t *row = tap(job, v, u);
+            const int16_t *operands = (const int16_t *)row + first, *w = (const int16_t *)weights + t;
             if (conv->fp16) {
-                const float *operands = (const float *)row + first;
+                const float *halves = (const float *)row + first, *f = (const float *)weights + t;
                 for (int c = 0; c < count; c++)
-                    floats[c] += operands[c] * weights[c].f;
-                continue;
-            }
-            const int16_t *operands = (const int16_t *)row + first;
-            if (conv->precision == NPU_INT16) {
+                    floats[c] += halves[c] * f[c];
+            } else if (conv->precision == NPU_INT16) {
                 for (int c = 0; c < count; c++)
-                    wide[c] += (int64_t)operands[c] * weights[c].i;
-                continue;
-            }
-            for (int c = 0; c < count; c++)
-                integers[c] += (uint32_t)(operands[c] * weights[c].i);
-            if (conv->out.window_factor)
+                    wide[c] += (int32_t)operands[c] * w[c];
+            } else {
                 for (int c = 0; c < count; c++)
+                    integers[c] += (uint32_t)((int32_t)operands[c] * w[c]);
+                for (int c = 0; conv->out.window_factor && c < count; c++)
                     totals[c] += (uint32_t)operands[c];
+            }
         }
     if (conv->out.window_factor)
         for (int c = 0; c < count; c++)
@@ -771,6 +773,33 @@ static void depthwise_pixel(const struct job *job, const union npu_value *weight
     memcpy(sums, conv->fp16 ? (const void *)floats : integers, sizeof floats);
 }
 
+#define DEPTHWISE(name, attribute)                                                                \
+    attribute static void name(const struct job *job, const void *weights, int64_t first,         \
+                               int count, int64_t pixel, union npu_value *sums)                   \
+    {                                                                                             \
+        /* The number that almost all groups have, for the compiler to count on. */               \
+        if (count == NPU_STORE_CHANNELS)                                                          \
+            depthwise_pixel(job, weights, first, NPU_STORE_CHANNELS, pixel, sums);                \
+        else                                                                                      \
+            depthwise_pixel(job, weights, first, count, pixel, sums);                             \
+    }
+
+DEPTHWISE(depthwise_base, )
+#if defined(__x86_64__)
+DEPTHWISE(depthwise_avx2, AVX2)
+DEPTHWISE(depthwise_avx512, AVX512)
+#endif
+
+static __typeof__(&depthwise_base) depthwise_variant(enum npukit_simd level)
+{
+#if defined(__x86_64__)
+    if (level >= NPUKIT_AVX2)
+        return level >= NPUKIT_AVX512 ? depthwise_avx512 : depthwise_avx2;
+#endif
+    (void)level;
+    return depthwise_base;
+}
+
 /* One thread's share of the output pixels of this panel. */
 static void compute_depthwise(void *argument, int index, int threads)
 {
@@ -780,8 +809,10 @@ static void compute_depthwise(void *argument, int index, int threads)
     const int64_t start = job->first_pixel + pixels * index / threads;
     const int64_t end = job->first_pixel + pixels * (index + 1) / threads;
     const int64_t group = DEPTHWISE_GROUP_BYTES / conv->bytes;
+    const size_t weight_bytes = conv->fp16 ? sizeof(float) : sizeof(int16_t);
+    __typeof__(&depthwise_base) run = depthwise_variant(job->level);
     union npu_value sums[NPU_STORE_CHANNELS];
-    union npu_value *weights = malloc((size_t)(conv->taps * group) * sizeof *weights);
+    void *weights = malloc((size_t)(conv->taps * group) * weight_bytes);
 
     if (!weights)
         atomic_store(&job->no_memory, 1);
@@ -790,16 +821,13 @@ static void compute_depthwise(void *argument, int index, int threads)
         const int count = left < 0 ? 0 : left < group ? (int)left : (int)group;
         const uint8_t *raw = job->weights.data + first * conv->taps * conv->bytes;
         if (conv->fp16)
-            job->gemm->widen(&weights->f, raw, (size_t)(conv->taps * count));
+            job->gemm->widen(weights, raw, (size_t)(conv->taps * count));
+        else if (conv->precision == NPU_INT16)
+            memcpy(weights, raw, (size_t)(conv->taps * count) * 2);
         for (int64_t i = 0; i < conv->taps * count && conv->precision == NPU_INT8; i++)
-            weights[i].i = (int8_t)raw[i];
-        for (int64_t i = 0; i < conv->taps * count && conv->precision == NPU_INT16; i++) {
-            int16_t weight;
-            memcpy(&weight, raw + 2 * i, 2);
-            weights[i].i = weight;
-        }
+            ((int16_t *)weights)[i] = (int8_t)raw[i];
         for (int64_t pixel = start; pixel < end; pixel++) {
-            depthwise_pixel(job, weights, first, count, pixel, sums);
+            run(job, weights, first, count, pixel, sums);
             npu_dpu_store(job->space, &conv->out, sums, NPU_STORE_CHANNELS, first,
                           behind < group ? behind : group, pixel, 1, job->level);
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* All SIMD variants of the arithmetic against plain loops, for where no Python runs. */
-#include "rk3588_gemm.h"
+#include "rk3588.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -163,6 +163,76 @@ static int check_halves(const struct npu_gemm *gemm, enum npukit_simd level)
     return 0;
 }
 
+/* A value of any magnitude. */
+static int32_t any(void)
+{
+    return (int32_t)(next() << 8 ^ next()) >> next() % 32;
+}
+
+static int64_t bounded(int64_t value, int64_t highest)
+{
+    return value > highest ? highest : value < -highest - 1 ? -highest - 1 : value;
+}
+
+/* A sum through BS and the output conversion, one integer operation after the other. */
+static int64_t staged(const struct npu_output *out, int channel, int64_t value)
+{
+    const struct npu_stage *bs = &out->bs;
+    const int64_t highest = (INT64_C(1) << (8 * npu_precision_bytes(out->precision) - 1)) - 1;
+
+    value += bs->subtract ? -(int64_t)bs->add[channel].i : bs->add[channel].i;
+    if (!bs->prelu || value < 0) {
+        value *= bs->factor[channel].i;
+        value = npu_shift_right(value, bs->shift[value < 0], 0);
+    }
+    value = bounded(value, INT32_MAX);
+    if (bs->relu && value < 0)
+        value = 0;
+    if (bs->relux && value > bs->limit.i)
+        value = bs->limit.i;
+    value += out->add_first ? out->offset : 0;
+    value = npu_shift_right(value * out->scale, out->shift, out->round_away);
+    return bounded(value + (out->add_first ? 0 : out->offset), highest);
+}
+
+static int check_stages(enum npukit_simd level)
+{
+    enum { N = NPU_STORE_CHANNELS };
+    static const enum npu_precision precisions[] = {NPU_INT8, NPU_INT16, NPU_INT32};
+    static uint8_t memory[4 * N];
+    union npu_value add[N], factor[N];
+    int32_t sums[N];
+
+    for (int round = 0; round < 2000; round++) {
+        struct npu_output out = {
+            .width = 1, .height = 1, .channels = N, .real = N,
+            .precision = precisions[next() % 3],
+            .bs = {.add = add, .factor = factor, .subtract = next() & 1, .prelu = next() & 1,
+                   .shift = {(int)(next() % 40), (int)(next() % 64)}, .relu = next() & 1,
+                   .relux = next() & 1, .limit = {.i = any()}},
+            .add_first = next() & 1, .round_away = next() & 1, .shift = (int)(next() % 64),
+            .offset = any(), .scale = (int16_t)next(),
+            .cube = {.flat = memory, .surface_pitch = 16, .surfaces = 4 * N / 16, .lines = 1}};
+        const int bytes = (int)npu_precision_bytes(out.precision);
+        out.bs.relux &= out.bs.relu;
+        for (int c = 0; c < N; c++) {
+            sums[c] = any();
+            add[c].i = any();
+            factor[c].i = (int16_t)next();
+        }
+        npu_dpu_store(NULL, &out, sums, N, 0, N, 0, 1, level);
+        for (int c = 0; c < N; c++) {
+            const int64_t right = staged(&out, c, sums[c]);
+            if (memcmp(memory + c * bytes, &right, (size_t)bytes)) {
+                printf("rk3588 %s: round %d, channel %d: not %lld\n", npukit_simd_name(level),
+                       round, c, (long long)right);
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
 int npukit_selftest_rk3588(void)
 {
     /* The best there is, whatever is chosen at the moment: lower ones come with it. */
@@ -170,6 +240,9 @@ int npukit_selftest_rk3588(void)
     const struct npu_gemm *gemm;
 
     state = 1;
+    for (int i = 0; i <= (int)level; i++)
+        if (npukit_simd_available() >> i & 1 && check_stages((enum npukit_simd)i))
+            return 1;
     for (int i = 0; (gemm = npu_gemm_variant(i, level)); i++)
         if (check_variant(gemm) || (gemm->widen && check_halves(gemm, level)))
             return 1;
