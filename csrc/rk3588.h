@@ -235,6 +235,7 @@ struct npu_elementwise {
     int relu, relux;
     union npu_value limit;
     union npu_value *values; /* [channels], or NULL: from the cubes */
+    int channelwise; /* the cube holds `values` */
     int cubes; /* 2: surfaces alternate between them */
     struct npu_cube cube[2];
     enum npu_precision precision; /* of elements in the cubes */

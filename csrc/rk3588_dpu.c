@@ -16,7 +16,8 @@
  * Operands of elements: ERDMA reads surfaces of atoms like the main data. EW_SURF_STRIDE and the
  * notch both describe the distance of surfaces, and are accepted where they agree. For a sum with
  * what a convolution makes, Mesa lets MRDMA read the even surfaces and ERDMA the odd ones (COMB_USE
- * 5).
+ * 5). With ERDMA_DATA_MODE 0 it reads one operand for each channel, and EW_SURF_STRIDE has to be 1
+ * (the manual; no program is known): atoms of one pixel, one after the other.
  *
  * Division is known for two tensors of fp16 in memory, with all else bypassed and without the two
  * conversions between fp16 and fp32 (programs of allbilly, which ran on an RK3588).
@@ -525,6 +526,7 @@ static int decode_erdma(const struct npu *npu, struct npu_output *out, struct np
     const int64_t notch = npu_get(npu, DPU_RDMA_EW_SURF_NOTCH);
     const int64_t area = out->width * out->height;
     const int combined = npu_get(npu, DPU_RDMA_COMB_USE) == COMBINED;
+    const uint32_t mode = npu_get(npu, DPU_RDMA_ERDMA_DATA_MODE);
 
     if (npu_require(npu, erdma_modes, sizeof erdma_modes / sizeof *erdma_modes, fault) ||
         npu_expect(npu, DPU_RDMA_ERDMA_DISABLE, 0, "has to be 0 for operands from outside",
@@ -534,9 +536,11 @@ static int decode_erdma(const struct npu *npu, struct npu_output *out, struct np
         npu_expect(npu, DPU_EW_DATA_MODE, npu_get(npu, DPU_RDMA_ERDMA_DATA_MODE),
                    "has to equal ERDMA_DATA_MODE", fault))
         return -1;
-    if (npu_get(npu, DPU_RDMA_ERDMA_DATA_MODE) != 1)
+    if (mode > 1)
         return unsupported(fault, npu, DPU_RDMA_ERDMA_DATA_MODE,
-                           "only 1 (an operand for each element) is modelled");
+                           "only 0 and 1 (an operand for each channel, or element) are modelled");
+    if (mode == 0 && combined)
+        return unsupported(fault, npu, DPU_RDMA_COMB_USE, "combined reading of channels' operands");
     if (bytes == 0 || (out->fp16 && bytes == 1))
         return unsupported(fault, npu, DPU_RDMA_ERDMA_DATA_SIZE,
                            "operands of 4 bits, or of 8 bits in fp16");
@@ -546,7 +550,17 @@ static int decode_erdma(const struct npu *npu, struct npu_output *out, struct np
     ew->cubes = 1;
     ew->cube[0] = input_cube(out, ew->precision, npu_get(npu, DPU_RDMA_EW_BASE_ADDR), notch,
                              DPU_RDMA_EW_BASE_ADDR);
-    if (combined) {
+    if (mode == 0) {
+        ew->channelwise = 1;
+        ew->values = out->values + 4 * out->channels;
+        ew->cube[0].surface_pitch = ew->cube[0].line_bytes = ATOM;
+        ew->cube[0].lines = 1;
+        if (npu_expect(npu, DPU_RDMA_EW_SURF_STRIDE, 1, "has to be 1 for operands of channels",
+                       fault) ||
+            npu_expect(npu, DPU_RDMA_EW_SURF_NOTCH, 0, "has to be 0 for operands of channels",
+                       fault))
+            return -1;
+    } else if (combined) {
         const int64_t surfaces = ew->cube[0].surfaces;
         ew->cubes = 2;
         ew->cube[1] = ew->cube[0];
@@ -728,7 +742,16 @@ static void load_operands(const struct npu *npu, const struct npu_space *space,
                           struct npu_output *out)
 {
     const int64_t channels = out->channels;
+    const struct npu_elementwise *ew = &out->ew;
 
+    for (int64_t c = 0; c < channels && ew->channelwise; c += NPU_STORE_CHANNELS) {
+        const int64_t left = channels - c;
+        npu_dpu_fetch(space, ew->cube, 0, ew->precision, c,
+                      left < NPU_STORE_CHANNELS ? (int)left : NPU_STORE_CHANNELS, 0, 0,
+                      ew->values + c, npukit_simd_level());
+    }
+    if (!out->operands_from_memory)
+        return;
     if (out->operands_from_memory == BRDMA_ADD) {
         npu_space_read(space, out->operands.base, out->bs.add, 4 * channels);
         return;
@@ -790,13 +813,12 @@ int npu_dpu_open(const struct npu *npu, const struct npu_space *space, struct np
          check_overlap(out, &out->source, "the input", fault)))
         return -1;
     for (int i = 0; i < ew->cubes; i++)
-        if (!(ew->cubes == 1 && same_place(&out->cube, &ew->cube[i])) &&
-            check_overlap(out, &ew->cube[i], "the operands of elements", fault))
+        if (!(ew->cubes == 1 && !ew->channelwise && same_place(&out->cube, &ew->cube[i])) &&
+            check_overlap(out, &ew->cube[i], "the operands of EW", fault))
             return -1;
     if (check_overlap(out, &out->cube, "itself", fault))
         return -1;
-    if (out->operands_from_memory)
-        load_operands(npu, space, out);
+    load_operands(npu, space, out);
     return 0;
 }
 

@@ -134,7 +134,7 @@ class Dpu:
         return self._clamp(stage, values), magnitudes
 
     def _element_operands(self, shape: tuple[int, ...]) -> Array:
-        """What ERDMA, and MRDMA where they are combined, bring for each element."""
+        """What ERDMA, and MRDMA where they are combined, bring for each element or channel."""
         get = self.get
         height, width, channels = shape
         size = {1: 1, 2: 2, 3: 4}[get("DPU_RDMA.RDMA_ERDMA_CFG.ERDMA_DATA_SIZE")]
@@ -142,6 +142,10 @@ class Dpu:
         if self.floats and size == 4:
             dtype = np.dtype("f4")
         lanes = ATOM // size
+        if get("DPU_RDMA.RDMA_ERDMA_CFG.ERDMA_DATA_MODE") == 0:
+            base = get("DPU_RDMA.RDMA_EW_BASE_ADDR.EW_BASE_ADDR")
+            one = self.read(base + np.arange(channels) * size, dtype)
+            return np.broadcast_to(one, shape).astype(np.float64 if self.floats else np.int64)
         y, x, c = np.ogrid[:height, :width, :channels]
         surface = c // lanes
         stride = get("DPU_RDMA.RDMA_EW_SURF_STRIDE.EW_SURF_STRIDE")

@@ -91,19 +91,20 @@ def stage(draw: st.DrawFn, name: str, *, floats: bool, brdma: int) -> Fields:
 @st.composite
 def elementwise(draw: st.DrawFn, *, floats: bool, rdma: bool) -> tuple[Fields, str]:
     """Fields of EW, and the type of its operands in memory ("" for none)."""
-    kinds = ["none", *(["memory"] if rdma else []), *([] if floats else ["register"])]
+    kinds = ["none", *(["elements", "channels"] if rdma else []), *([] if floats else ["register"])]
     kind = draw(st.sampled_from(kinds))
+    memory = kind in ("elements", "channels")
     if kind == "none":
         return {"EW_CFG.EW_BYPASS": 1}, ""
     product = draw(st.booleans())
     dtype = draw(st.sampled_from(["fp16", "fp32"] if floats else ["int8", "int16", "int32"]))
-    convert = not product if floats else kind == "memory" and draw(st.booleans())
+    convert = not product if floats else memory and draw(st.booleans())
     relu = draw(st.sampled_from(["none", "relu", "relux"]))
     fields = {
         "EW_CFG.EW_BYPASS": 0,
         "EW_CFG.EW_OP_BYPASS": 0,
-        "EW_CFG.EW_OP_SRC": int(kind == "memory"),
-        "EW_CFG.EW_DATA_MODE": int(kind == "memory"),
+        "EW_CFG.EW_OP_SRC": int(memory),
+        "EW_CFG.EW_DATA_MODE": int(kind == "elements"),
         "EW_CFG.EDATA_SIZE": SIZES[dtype],
         "EW_CFG.EW_OP_TYPE": int(product),
         "EW_CFG.EW_ALU_ALGO": draw(st.sampled_from([0, 1, 2, 4])),
@@ -129,7 +130,7 @@ def elementwise(draw: st.DrawFn, *, floats: bool, rdma: bool) -> tuple[Fields, s
             fields["EW_CVT_SCALE_VALUE.EW_TRUNCATE"] = draw(st.integers(0, 24))
             fields["DATA_FORMAT.EW_TRUNCATE_NEG"] = draw(st.integers(0, 24))
     fields["EW_RELUX_CMP_VALUE.EW_RELUX_CMP_DAT"] = limit
-    return fields, dtype if kind == "memory" else ""
+    return fields, dtype if memory else ""
 
 
 @st.composite
@@ -173,7 +174,9 @@ def convs(draw: st.DrawFn) -> Conv:
     )
 
 
-def operand_fields(conv: Conv | Flight, dtype: str, brdma: int, *, combined: bool) -> Fields:
+def operand_fields(
+    conv: Conv | Flight, dtype: str, brdma: int, *, combined: bool, channelwise: bool
+) -> Fields:
     """DPU_RDMA's fields for operands: BRDMA, and ERDMA unless ``dtype`` is empty."""
     fields = {
         "RDMA_BRDMA_CFG.BRDMA_DATA_USE": brdma,
@@ -191,6 +194,12 @@ def operand_fields(conv: Conv | Flight, dtype: str, brdma: int, *, combined: boo
         "RDMA_EW_SURF_STRIDE.EW_SURF_STRIDE": stride,
         "RDMA_EW_SURF_NOTCH.EW_SURF_NOTCH": stride - area,
     }
+    if channelwise:
+        fields |= {
+            "RDMA_ERDMA_CFG.ERDMA_DATA_MODE": 0,
+            "RDMA_EW_SURF_STRIDE.EW_SURF_STRIDE": 1,
+            "RDMA_EW_SURF_NOTCH.EW_SURF_NOTCH": 0,
+        }
     if combined:
         fields |= {
             "RDMA_FEATURE_MODE_CFG.COMB_USE": 5,
@@ -215,7 +224,7 @@ Spans = list[tuple[int, int, str]]
 """Of operands: base, bytes, type."""
 
 
-def operand_spans(conv: Conv | Flight, dtype: str, brdma: int) -> Spans:
+def operand_spans(conv: Conv | Flight, dtype: str, brdma: int, *, channelwise: bool) -> Spans:
     """What BRDMA, and ERDMA unless ``dtype`` is empty, read as ``operand_fields`` say."""
     channels = conv.out_channels
     spans = []
@@ -224,7 +233,8 @@ def operand_spans(conv: Conv | Flight, dtype: str, brdma: int) -> Spans:
         spans.append((BIAS, size, "fp32" if conv.dtype == "fp16" else "int32"))
     if dtype:
         surfaces = -(-channels * BYTES[dtype] // 16)
-        spans.append((RESIDUAL, 16 * (surfaces * (conv.out[0] * conv.out[1] + 2)), dtype))
+        atoms = 1 if channelwise else conv.out[0] * conv.out[1] + 2
+        spans.append((RESIDUAL, 16 * surfaces * atoms, dtype))
     return spans
 
 
@@ -243,6 +253,7 @@ def programs(draw: st.DrawFn) -> tuple[Conv, list[int], Spans]:
     dpu = draw(stage("BS", floats=floats, brdma=brdma))
     dpu |= draw(stage("BN", floats=floats, brdma=0))
     ew, dtype = draw(elementwise(floats=floats, rdma=rdma))
+    channelwise = bool(dtype) and not ew["EW_CFG.EW_DATA_MODE"]
     dpu |= ew
     core: Fields = {}
     if not floats:
@@ -258,14 +269,14 @@ def programs(draw: st.DrawFn) -> tuple[Conv, list[int], Spans]:
     changes = {f"DPU.{name}": value for name, value in dpu.items()}
     changes |= {f"CORE.CLIP_TRUNCATE.{name}": value for name, value in core.items()}
     if rdma:
-        combined = bool(dtype) and draw(st.booleans())
-        fields = operand_fields(conv, dtype, brdma, combined=combined)
+        combined = bool(dtype) and not channelwise and draw(st.booleans())
+        fields = operand_fields(conv, dtype, brdma, combined=combined, channelwise=channelwise)
         changes |= {f"DPU_RDMA.{name}": value for name, value in fields.items()}
     words = conv.words(
         enable=0x1D if rdma else 0x0D,
         **{name.replace(".", "__"): value for name, value in changes.items()},
     )
-    return conv, words, operand_spans(conv, dtype, brdma)
+    return conv, words, operand_spans(conv, dtype, brdma, channelwise=channelwise)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

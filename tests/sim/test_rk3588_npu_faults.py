@@ -251,6 +251,44 @@ def test_faults_of_the_dpu(kind: str, name: str, value: int) -> None:
     assert (fault.kind, f"{fault.block}.{fault.register}.{fault.field}") == (kind, name)
 
 
+CHANNELWISE = {
+    "DPU__EW_CFG__EW_DATA_MODE": 0,
+    "DPU_RDMA__RDMA_ERDMA_CFG__ERDMA_DATA_MODE": 0,
+    "DPU_RDMA__RDMA_EW_SURF_STRIDE__EW_SURF_STRIDE": 1,
+    "DPU_RDMA__RDMA_EW_SURF_NOTCH__EW_SURF_NOTCH": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "changes"),
+    [
+        ("inconsistent", "EW_SURF_STRIDE", {"DPU_RDMA__RDMA_EW_SURF_STRIDE__EW_SURF_STRIDE": 2}),
+        ("inconsistent", "EW_SURF_NOTCH", {"DPU_RDMA__RDMA_EW_SURF_NOTCH__EW_SURF_NOTCH": 1}),
+        ("access", "EW_BASE_ADDR", {"DPU_RDMA__RDMA_EW_BASE_ADDR__EW_BASE_ADDR": 0x50003FF0}),
+        ("inconsistent", "DST_BASE_ADDR", {"DPU__DST_BASE_ADDR__DST_BASE_ADDR": 0x50000000}),
+        (
+            "unsupported",
+            "COMB_USE",
+            {
+                "DPU_RDMA__RDMA_FEATURE_MODE_CFG__COMB_USE": 5,
+                "DPU_RDMA__RDMA_FEATURE_MODE_CFG__MRDMA_DISABLE": 0,
+            },
+        ),
+        (
+            "unsupported",
+            "ERDMA_DATA_MODE",
+            {"DPU__EW_CFG__EW_DATA_MODE": 2, "DPU_RDMA__RDMA_ERDMA_CFG__ERDMA_DATA_MODE": 2},
+        ),
+    ],
+)
+def test_faults_of_channels_operands(kind: str, field: str, changes: dict[str, int]) -> None:
+    rig = Rig()
+    place_fused(rig)
+    fault = rig.run(fused(**(CHANNELWISE | changes))).error
+    assert fault is not None
+    assert (fault.kind, fault.field) == (kind, field)
+
+
 def test_operands_from_outside_need_dpu_rdma() -> None:
     for name in ("BS_CFG.BS_ALU_SRC", "BS_OW_CFG.OW_SRC", "EW_CFG.EW_OP_SRC"):
         stage = name[:2]

@@ -74,13 +74,18 @@ def programs(draw: st.DrawFn) -> tuple[Flight, list[int], Spans]:
     dpu = draw(stage("BS", floats=floats, brdma=brdma))
     dpu |= draw(stage("BN", floats=floats, brdma=0))
     ew, dtype = draw(elementwise(floats=floats, rdma=True))
+    channelwise = bool(dtype) and not ew["EW_CFG.EW_DATA_MODE"]
     dpu |= ew
     if not floats:
         dpu |= draw(output())
-    fields = operand_fields(flight, dtype, brdma, combined=False)
+    fields = operand_fields(flight, dtype, brdma, combined=False, channelwise=channelwise)
     changes = {f"DPU__{name.replace('.', '__')}": value for name, value in dpu.items()}
     changes |= {f"DPU_RDMA__{name.replace('.', '__')}": value for name, value in fields.items()}
-    return flight, flight.words(**changes), operand_spans(flight, dtype, brdma)
+    return (
+        flight,
+        flight.words(**changes),
+        operand_spans(flight, dtype, brdma, channelwise=channelwise),
+    )
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
