@@ -53,7 +53,6 @@ static const struct npu_rule modes[] = {
     {CNA_DECONV_X_STRIDE, 0, "deconvolution"},
     {CNA_DECONV_Y_STRIDE, 0, "deconvolution"},
     {CNA_NN_MODE, 0, "multi-core mode"},
-    {CNA_KERNEL_GROUP, 0, "kernel groups"},
     {CNA_CSC_WO_EN, 0, "weights withheld"},
     {CNA_CSC_DO_EN, 0, "data withheld"},
     {CNA_CMD_FIFO_SRST, 0, "reset of the command FIFO"},
@@ -288,6 +287,12 @@ static int decode_weights(const struct npu *npu, struct conv *conv, struct npu_f
         return fail(fault, npu, CNA_WEIGHT_KERNELS, "has to be at least 1");
     if (conv->depthwise &&
         npu_expect(npu, CNA_WEIGHT_KERNELS, 1, "is 1 for a depthwise convolution", fault))
+        return -1;
+    /* May be set, says the manual. All known programs leave it at 0, however many there are. */
+    if (npu_get(npu, CNA_KERNEL_GROUP) &&
+        npu_expect(npu, CNA_KERNEL_GROUP,
+                   (stored - 1) / (conv->precision == NPU_INT8 ? 32 : 16),
+                   "is 0 or groups of kernels - 1", fault))
         return -1;
     if (npu_expect(npu, CNA_WEIGHT_BYTES_PER_KERNEL, conv->kernel_bytes,
                    "is width x height x DATAIN_CHANNEL x bytes of an element", fault) ||

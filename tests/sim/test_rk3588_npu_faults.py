@@ -57,7 +57,6 @@ UNSUPPORTED = [
     ("CNA.CONV_CON1.DECONV", 1),
     *(("CNA.CONV_CON1.IN_PRECISION", value) for value in (3, 4, 5, 6, 7)),
     *(("CNA.CONV_CON1.PROC_PRECISION", value) for value in (1, 2, 3, 6, 7)),
-    ("CNA.CONV_CON2.KERNEL_GROUP", 1),
     ("CNA.CONV_CON2.CSC_WO_EN", 1),
     ("CNA.CONV_CON2.CSC_DO_EN", 1),
     ("CNA.CONV_CON2.CMD_FIFO_SRST", 1),
@@ -528,7 +527,7 @@ def test_room_in_the_banks() -> None:
 
 WITHOUT_EFFECT = {
     # Speed, power, buses.
-    "CNA.CONV_CON2": {"FEATURE_GRAINS"},
+    "CNA.CONV_CON2": {"FEATURE_GRAINS", "KERNEL_GROUP"},
     "CNA.DMA_CON0": {"WEIGHT_BURST_LEN", "DATA_BURST_LEN"},
     "CNA.CLK_GATE": None,
     "CORE.MAC_GATING": None,
@@ -670,6 +669,19 @@ def test_every_field_of_the_stages_is_refused_has_an_effect_or_is_listed() -> No
     for register, field in silent_fields(fused(), rig, out, (DPU, DPU_RDMA)):
         listed = FUSED_WITHOUT_EFFECT.get(str(register), set())
         assert listed is None or field.name in listed, f"{register}.{field.name} is ignored"
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "fp16"])
+def test_kernel_groups_may_be_stated(dtype: str) -> None:
+    conv = Conv(dtype, "fp16" if dtype == "fp16" else "int32", kernels=80)
+    groups = 3 if dtype == "int8" else 5
+    rig = Rig()
+    rig.place(conv, np.random.default_rng(2))
+    words = conv.words(CNA__CONV_CON2__KERNEL_GROUP=groups - 1)
+    assert rig.run(words).error is None
+    rig.check(words)
+    fault = fault_of(conv, CNA__CONV_CON2__KERNEL_GROUP=groups)
+    assert (fault.kind, fault.field) == ("inconsistent", "KERNEL_GROUP")
 
 
 @pytest.mark.parametrize("variant", [0x20, 0x40, 0x50])
