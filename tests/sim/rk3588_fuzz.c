@@ -8,7 +8,7 @@
  *
  *     rk3588_fuzz CORPUS SEED COUNT
  *
- * prints how many runs ended in which way. Streams depend on the seed alone.
+ * prints how many runs ended in which way. Streams depend on the corpus and the seed alone.
  */
 #define _GNU_SOURCE
 #include "rk3588.h"

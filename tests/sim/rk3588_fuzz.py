@@ -25,7 +25,7 @@ from sim.test_rk3588_npu_flying import programs as flying
 from sim.test_rk3588_npu_lut import lookup, table_words
 from sim.test_rk3588_npu_pool import pools
 
-from npukit.programs.rk3588.conv import Addition, Convolution, add, conv2d, depthwise_conv2d
+from npukit.programs.rk3588.conv import Convolution, conv2d, depthwise_conv2d
 from npukit.programs.rk3588.matmul import matmul_program
 from npukit.programs.rk3588.program import Program
 from npukit.programs.rk3588.quantize import Quantization
@@ -79,7 +79,7 @@ def program_entry(program: Program, spans: list[tuple[int, int]]) -> Entry:
     return Entry(words, spans, chained.tasks[0].count, len(chained.tasks))
 
 
-def operation(op: Convolution | Addition) -> Entry:
+def operation(op: Convolution) -> Entry:
     places = INPUTS[: len(op.inputs)]
     spans = [(place, tensor.size) for place, tensor in zip(places, op.inputs, strict=True)]
     if op.constants.size:
@@ -101,7 +101,6 @@ def operations() -> list[Entry]:
         operation(conv2d(6, 6, weights(40, 1, 1, 50), None, STEP, step, STEP, addend=STEP)),
         operation(conv2d(90, 60, weights(8, 3, 3, 64), None, STEP, step, STEP, stride=2)),
         operation(depthwise_conv2d(12, 10, weights(1, 3, 3, 70), None, STEP, step, STEP, stride=2)),
-        operation(add(5, 9, 40, STEP, Quantization(0.05, 3), STEP, activation="relu")),
         *(
             program_entry(
                 matmul_program(4, 64, 32, dtype, out, INPUTS[0], CONSTANTS, OUTPUT),
