@@ -255,7 +255,8 @@ struct npu_lookup {
 /* What CORE or the memory hands to DPU, what it does and where it puts it. */
 struct npu_output {
     int64_t width, height, channels; /* as written */
-    int64_t real;                    /* channels from this one on are written as zero */
+    int64_t real;                    /* channels from this one on are written as `extra` */
+    uint16_t extra;                  /* an element as it lies in memory */
     int depthwise, flying;
     int divide; /* in EW: fp16 then passes as it is, not as fp32 */
     int fp16;                     /* values are fp32, else int32 */

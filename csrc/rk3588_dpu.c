@@ -5,7 +5,8 @@
  * Main data come from CORE, or in flying mode from memory (MRDMA). They pass the stages BS, BN and
  * EW and the output conversion (see rk3588_stage.c), and are written by the address model DST_BASE
  * + 16 * (surface * DST_SURF_STRIDE + y * (width + NOTCH) + x), one 16-byte atom a pixel. Channels
- * behind ORIG_CHANNEL are written as zero (measured on an RK3588, rocket-userspace).
+ * behind ORIG_CHANNEL are written as zero (measured on an RK3588, rocket-userspace), or as
+ * OFFSET_PEND, "what value the extra channel be set" (the manual).
  *
  * Operands of channels: BRDMA reads int32 one after the other (BRDMA_DATA_USE 1, as Mesa's bias),
  * or groups of 64 bytes for 8 channels (7): int32 to add at 0, int16 for the sum of the window at
@@ -43,7 +44,6 @@ static const struct npu_rule modes[] = {
     {DPU_SURF_LEN, 0, "surface length"},
     {DPU_OUTPUT_MODE, 2, "output mode (2 is to memory)"},
     {DPU_MC_SURF_OUT, 0, "several surfaces out"},
-    {DPU_OFFSET_PEND, 0, "offset"},
     {DPU_MINMAX_CTL, 0, "minimum and maximum"},
     {DPU_RGP_CNTER, 0, "regrouping"},
     {DPU_TP_ORG_EN, 0, "transposition"},
@@ -216,6 +216,23 @@ static int check_sizes(const struct npu *npu, const struct npu_output *out,
                         "is more than CHANNEL, which is %lld", (long long)out->channels - 1);
     if (out->cube.base % ATOM)
         return inconsistent(fault, npu, DPU_DST_BASE_ADDR, "has to be a multiple of 16");
+    return 0;
+}
+
+static int decode_extra(const struct npu *npu, struct npu_output *out, struct npu_fault *fault)
+{
+    const int64_t bytes = npu_precision_bytes(out->precision);
+
+    out->extra = (uint16_t)npu_get(npu, DPU_OFFSET_PEND);
+    if (!out->extra)
+        return 0;
+    if (bytes > 2)
+        return unsupported(fault, npu, DPU_OFFSET_PEND, "extra channels of 32 bits");
+    if (bytes == 1 && out->extra >> 8 && (int16_t)out->extra != (int8_t)out->extra)
+        return unsupported(fault, npu, DPU_OFFSET_PEND, "more than 8 bits for int8");
+    if (out->channels * bytes % ATOM)
+        return unsupported(fault, npu, DPU_OFFSET_PEND,
+                           "whether it fills up the last atom is not known");
     return 0;
 }
 
@@ -718,7 +735,8 @@ int npu_dpu_decode(const struct npu *npu, struct npu_output *out, int rdma, stru
         .line_bytes = ATOM * out->width,
         .field = DPU_DST_BASE_ADDR,
     };
-    if (check_sizes(npu, out, fault) || (rdma && check_rdma(npu, out, fault)) ||
+    if (check_sizes(npu, out, fault) || decode_extra(npu, out, fault) ||
+        (rdma && check_rdma(npu, out, fault)) ||
         (out->flying && decode_source(npu, out, fault)) ||
         decode_stages(npu, out, rdma, fault) || decode_window(npu, out, rdma, fault) ||
         (rdma && decode_brdma(npu, out, fault)) ||

@@ -448,6 +448,8 @@ void npu_dpu_store(const struct npu_space *space, const struct npu_output *out, 
         run = level >= NPUKIT_AVX512 ? process_avx512 : process_avx2;
 #endif
     memset(elements, 0, sizeof elements);
+    for (int64_t i = real * bytes; out->extra && i < count * bytes; i += bytes)
+        memcpy(elements + i, &out->extra, (size_t)bytes);
     for (int p = 0; p < pixels; p++, pixel++) {
         const uint8_t *src = (const uint8_t *)sums + 4 * stride * p;
         int64_t offset = surface * cube->surface_pitch + pixel / out->width * cube->line_pitch +

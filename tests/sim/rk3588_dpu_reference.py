@@ -23,6 +23,12 @@ def wrap(values: Array) -> Array:
     return (values + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
+def wrap_to(value: int, bits: int) -> int:
+    """The low ``bits``, signed."""
+    low = value & (1 << bits) - 1
+    return low - ((low >> bits - 1) << bits)
+
+
 def saturate(values: Array, bits: int) -> Array:
     return np.clip(values, -(1 << bits - 1), (1 << bits - 1) - 1)
 
@@ -217,7 +223,7 @@ class Dpu:
         return saturate(shift_right(values * scale, count, away=away) + offset, bits)
 
     def process(self, values: Array, magnitudes: Array, bits: int) -> tuple[Array, Array]:
-        """All stages; integers come out saturated at ``bits``. Channels behind ORIG_CHANNEL: 0."""
+        """All stages; integers come out saturated at ``bits``. Extra channels are OFFSET_PEND."""
         real = self.get("DPU.DATA_CUBE_CHANNEL.ORIG_CHANNEL") + 1
         for stage in ("BS", "BN"):
             values, magnitudes = self._bs_or_bn(stage, values, magnitudes)
@@ -225,5 +231,6 @@ class Dpu:
         if not self.floats:
             values = self._out(values, bits)
         values = values.copy()
-        values[..., real:] = 0
+        pend = self.get("DPU.OFFSET_PEND.OFFSET_PEND")
+        values[..., real:] = as_half(pend) if self.floats else wrap_to(pend, bits)
         return values, magnitudes

@@ -234,6 +234,35 @@ def test_lanes_behind_the_original_channels_become_zero() -> None:
     assert not out[:, 1:].any()
 
 
+@pytest.mark.parametrize(("dtype", "value"), [
+    ("int8", 0x80), ("int8", 0xFF85), ("int16", 0x8001), ("fp16", 0x3C00)
+])  # fmt: skip
+def test_extra_channels_are_offset_pend(dtype: str, value: int) -> None:
+    flight = Flight(dtype, dtype, 3, 5, 96)
+    rig = Rig()
+    place(rig, flight, np.random.default_rng(3))
+    words = flight.words(
+        DPU__OFFSET_PEND__OFFSET_PEND=value, DPU__DATA_CUBE_CHANNEL__ORIG_CHANNEL=36
+    )
+    assert rig.run(words).error is None
+    rig.check(words)
+    lanes = 16 // BYTES[dtype]
+    out = rig.outputs[0][1].view(f"u{BYTES[dtype]}").reshape(-1, 15, lanes)
+    assert (out[-1] == value & (1 << 8 * BYTES[dtype]) - 1).all()
+
+
+@pytest.mark.parametrize(
+    ("flight", "value"),
+    [(Flight("int8", "int8"), 0x180), (Flight("int8", "int32"), 1), (Flight(channels=24), 1)],
+)
+def test_other_values_of_extra_channels_are_refused(flight: Flight, value: int) -> None:
+    rig = Rig()
+    place(rig, flight, np.random.default_rng(3))
+    fault = rig.run(flight.words(DPU__OFFSET_PEND__OFFSET_PEND=value)).error
+    assert fault is not None
+    assert (fault.kind, fault.field) == ("unsupported", "OFFSET_PEND")
+
+
 def test_in_place() -> None:
     flight = Flight("int8", "int8", 3, 5, 48, output=0x10000000)
     rig = Rig()
