@@ -24,7 +24,7 @@ import numpy.typing as npt
 from npukit import _fast
 from npukit.ioctl import ProgramError
 
-from .decode import COMBINED, FP16, INT32, Access, TaskView
+from .decode import BYTES, COMBINED, FP16, INT8, INT32, Access, TaskView
 from .matmul import BANK_BYTES, CBUF_BANKS
 from .program import INT_MASK_DPU, INT_MASK_PPU, TRAILER_WORDS, Program, Words
 from .registers import (
@@ -283,6 +283,9 @@ class _Task:
         )
         if view.depthwise:
             self._expect(CNA.WEIGHT_SIZE2, "WEIGHT_KERNELS", 1, "is 1 for depthwise")
+        if view(CNA.CONV_CON2, "KERNEL_GROUP"):
+            groups = (stored - 1) // (32 if precision == INT8 else 16)
+            self._expect(CNA.CONV_CON2, "KERNEL_GROUP", groups, "is 0, or groups of kernels - 1")
         if kernels > out_channels:
             place = (
                 (CNA.DATA_SIZE1, "DATAIN_CHANNEL")
@@ -356,9 +359,8 @@ class _Task:
         if view.flying:
             atoms = view(DPU.BS_OW_CFG, "SIZE_E_0") + 1
         else:
-            half = view(CNA.CONV_CON1, "IN_PRECISION") == FP16
-            element = {0: 1, 1: 2, 2: 2, INT32: 4, 5: 4}.get(precision, 1)
-            atoms = (16 if half else 32) * (2 if view.depthwise else 1) * element // ATOM
+            kernels = 32 if view(CNA.CONV_CON1, "IN_PRECISION") == INT8 else 16
+            atoms = kernels * (2 if view.depthwise else 1) * BYTES.get(precision, 1) // ATOM
             if view.depthwise and precision == INT32:
                 self._wrong(DPU.DATA_FORMAT, "OUT_PRECISION", "sums of depthwise exceed SIZE_E")
                 return
@@ -380,8 +382,8 @@ class _Task:
                 (
                     DPU.OUT_CVT_SCALE,
                     "FP32TOFP16_EN",
-                    precision == FP16,
-                    "is 1 for fp16 output alone",
+                    precision == FP16 and not view.divides,
+                    "is 1 for fp16 output alone, and not of a division",
                 ),
                 (DPU.WDMA_SIZE_0, "CHANNEL_WDMA", channels - 1, "is CHANNEL"),
                 (DPU.WDMA_SIZE_1, "HEIGHT_WDMA", height - 1, "is HEIGHT"),
@@ -432,14 +434,18 @@ class _Task:
             ]
         )
         if view.flying:
-            half = view(DPU.DATA_FORMAT, "IN_PRECISION") == FP16
-            self._expect(mode, "MRDMA_FP16TOFP32_EN", half, "is 1 for fp16 alone")
+            half = view(DPU.DATA_FORMAT, "IN_PRECISION") == FP16 and not view.divides
+            self._expect(mode, "MRDMA_FP16TOFP32_EN", half, "is 1 for fp16 that is not divided")
         if elements:
             for name in ("DATA_SIZE", "DATA_MODE"):
                 field = "EDATA_SIZE" if name == "DATA_SIZE" else "EW_DATA_MODE"
                 wanted = view(erdma, f"ERDMA_{name}")
                 self._expect(DPU.EW_CFG, field, wanted, f"is ERDMA_{name}")
             self._aligned(DPU_RDMA.RDMA_EW_BASE_ADDR, "EW_BASE_ADDR")
+            if not view(erdma, "ERDMA_DATA_MODE"):
+                why = "for operands of channels"
+                self._expect(DPU_RDMA.RDMA_EW_SURF_STRIDE, "EW_SURF_STRIDE", 1, f"is 1 {why}")
+                self._expect(DPU_RDMA.RDMA_EW_SURF_NOTCH, "EW_SURF_NOTCH", 0, f"is 0 {why}")
         if combined:
             notch = view(DPU_RDMA.RDMA_EW_SURF_NOTCH, "EW_SURF_NOTCH")
             self._expect(DPU_RDMA.RDMA_SURF_NOTCH, "SURF_NOTCH_ADDR", notch, "is EW_SURF_NOTCH")

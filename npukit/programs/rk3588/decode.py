@@ -66,6 +66,13 @@ class TaskView:
         return bool(self(DPU.FEATURE_MODE_CFG, "FLYING_MODE"))
 
     @property
+    def divides(self) -> bool:
+        """EW divides; fp16 then stays as it is, on the way in and out."""
+        config = DPU.EW_CFG
+        bypassed = self(config, "EW_BYPASS") or self(config, "EW_OP_BYPASS")
+        return not bypassed and not self(config, "EW_OP_TYPE") and self(config, "EW_ALU_ALGO") == 3
+
+    @property
     def channel_last(self) -> int:
         """Channels of an image that is stored pixel by pixel, or 0."""
         kind = self(CNA.CONV_CON1, "ARGB_IN")
@@ -210,16 +217,19 @@ class TaskView:
             )
         if not self(DPU_RDMA.RDMA_ERDMA_CFG, "ERDMA_DISABLE") and self(DPU.EW_CFG, "EW_OP_SRC"):
             surfaces = -(-channels * operand // ATOM)
-            if surfaces // 2 or not combined:
+            base = self(DPU_RDMA.RDMA_EW_BASE_ADDR, "EW_BASE_ADDR")
+            if not self(DPU_RDMA.RDMA_ERDMA_CFG, "ERDMA_DATA_MODE"):
+                size = ATOM * surfaces
+                yield Access(
+                    "operands of channels (EW)", DPU_RDMA.RDMA_EW_BASE_ADDR, base, base + size, size
+                )
+            elif surfaces // 2 or not combined:
+                notch = self(DPU_RDMA.RDMA_EW_SURF_NOTCH, "EW_SURF_NOTCH")
                 yield _cube(
                     "addend, odd surfaces" if combined else "operands of elements",
                     DPU_RDMA.RDMA_EW_BASE_ADDR,
-                    self(DPU_RDMA.RDMA_EW_BASE_ADDR, "EW_BASE_ADDR"),
-                    (
-                        surfaces // 2 if combined else surfaces,
-                        ATOM
-                        * (height * width + self(DPU_RDMA.RDMA_EW_SURF_NOTCH, "EW_SURF_NOTCH")),
-                    ),
+                    base,
+                    (surfaces // 2 if combined else surfaces, ATOM * (height * width + notch)),
                     (height, ATOM * width),
                     ATOM * width,
                 )
