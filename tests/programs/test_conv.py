@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Convolutions and sums on the simulated devices, against a plain reference in numpy's int64."""
+"""Convolutions on the simulated devices, against a plain reference in numpy's int64."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs.conv_reference import (
     PLAIN,
@@ -27,14 +27,13 @@ import npukit
 from npukit.ioctl import Fault, FaultyKernel, ProgramError
 from npukit.programs.rk3588 import launch
 from npukit.programs.rk3588.conv import (
-    Addition,
-    Convolution,
-    add,
+    Operation,
     conv2d,
     depthwise_conv2d,
     execute,
 )
-from npukit.programs.rk3588.quantize import PerChannel, Quantization, conv_factor, fixed_point
+from npukit.programs.rk3588.elementwise import add
+from npukit.programs.rk3588.quantize import PerChannel, Quantization, conv_factor
 from npukit.sim import SimKernel
 
 DEVICES = ["rknpu", "rknpu-misc", "rocket"]
@@ -208,63 +207,6 @@ def test_tiling(
     program = op.program([0] * 2, 0, 0)
     assert len(program.tasks) == tasks == len(op.tiles())
     assert str(program).count("WEIGHT_REUSE=1") == (tasks - 1 if reuses else 0)
-
-
-@st.composite
-def sums(draw: st.DrawFn) -> dict[str, Any]:
-    return {
-        "shape": tuple(draw(st.integers(1, limit)) for limit in (9, 9, 100)),
-        "quantizations": tuple(draw(quantization(0.0005, 0.5)) for _ in range(3)),
-        "activation": draw(st.sampled_from(["none", "relu", "relu6"])),
-    }
-
-
-@relaxed
-@given(sums(), st.integers(0, 2**32))
-@example(
-    {
-        "shape": (2, 3, 4),
-        "quantizations": (Quantization(1e-6), Quantization(1.0), Quantization(1.0)),
-        "activation": "none",
-    },
-    1,
-)
-def test_add_is_exact(device: Any, case: dict[str, Any], seed: int) -> None:
-    first, second, outputs = case["quantizations"]
-    rng = np.random.default_rng(seed)
-    a, b = random(rng, first, case["shape"]), random(rng, second, case["shape"])
-    found = execute(
-        device, add(*case["shape"], first, second, outputs, activation=case["activation"]), a, b
-    )
-    scales = [np.float32(q.scale) for q in (first, second)]
-    largest = max(scales)
-    terms = [
-        fixed_point(float(scale / largest) * 2**14)(centred(values, q))
-        for scale, values, q in zip(scales, (a, b), (first, second), strict=True)
-    ]
-    factor = fixed_point(float(largest / np.float32(outputs.scale)) / 2**14)
-    total = terms[0] + terms[1]
-    np.testing.assert_array_equal(found, finish(total, factor, outputs, case["activation"]))
-
-    # And within the documented distance of the real sum.
-    steps = [
-        centred(values, q) * (float(scale) / float(np.float32(outputs.scale)))
-        for scale, values, q in zip(scales, (a, b), (first, second), strict=True)
-    ]
-    unit = float(largest) / 2**14 / float(np.float32(outputs.scale))
-    bound = (np.abs(steps[0]) + np.abs(steps[1])) * 2**-12 + 2 * unit
-    exact = factor.scale / 2**factor.shift * total
-    assert (np.abs(exact - (steps[0] + steps[1])) <= bound).all()
-
-
-def test_a_sum_may_be_large() -> None:
-    rng = np.random.default_rng(8)
-    q = Quantization(0.1, 120)
-    a, b = (random(rng, q, (112, 100, 40)) for _ in range(2))
-    with npukit.open("sim:rknpu", strict=True) as device:
-        found = execute(device, add(112, 100, 40, q, q, Quantization(0.2, 120)), a, b)
-    real = (a.astype(np.int64) + b) / 2
-    assert np.abs(found - real).max() <= 0.52
 
 
 def test_what_is_computed_is_close_to_the_real_convolution() -> None:
@@ -445,20 +387,10 @@ def test_a_clamp_that_the_npu_cannot_make_is_refused() -> None:
         conv2d(2, 2, weights_of(4, 1, 1, 4), None, *coarse, activation="relu6")
 
 
-def test_sums_that_cannot_be_are_refused() -> None:
-    q = Quantization(0.1)
-    with pytest.raises(ProgramError, match="0 x 2 x 3"):
-        add(0, 2, 3, q, q, q)
-    with pytest.raises(ProgramError, match="CHANNEL = 8199"):
-        add(1, 1, 8200, q, q, q)
-    with pytest.raises(ProgramError, match="needs a shift"):
-        add(1, 1, 8, q, q, Quantization(1e30))
-
-
 @pytest.mark.parametrize("address", [8, 1 << 32, -16, (1 << 32) - 16])
 def test_bad_addresses_are_refused(address: int) -> None:
     q = Quantization(0.1)
-    ops: list[Convolution | Addition] = [
+    ops: list[Operation] = [
         conv2d(4, 4, weights_of(4, 1, 1, 4), None, *PLAIN, addend=Quantization(0.01)),
         add(4, 4, 4, q, q, q),
     ]

@@ -17,7 +17,8 @@ from support import SHARED, needs_shared
 
 import npukit
 from npukit import _fast
-from npukit.programs.rk3588.conv import Convolution, add, conv2d, depthwise_conv2d, execute
+from npukit.programs.rk3588.conv import Convolution, conv2d, depthwise_conv2d, execute
+from npukit.programs.rk3588.elementwise import add
 from npukit.programs.rk3588.quantize import Quantization
 from npukit.programs.rk3588.registers import CNA, DPU, DPU_RDMA, REGISTERS
 

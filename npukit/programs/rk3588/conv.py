@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Convolutions as TFLite means them or in float16, and sums of two tensors.
+"""Convolutions as TFLite means them or in float16.
 
 An operation is made from shapes and quantizations, without a device:
 
@@ -39,15 +39,13 @@ from .quantize import FixedPoint, PerChannel, Quantization, fixed_point
 from .registers import CNA, CORE, DPU, DPU_RDMA
 from .scheme import OPERANDS, float_scheme, integer_scheme, pack_constants
 from .stages import Finish, write_finish, write_operand, write_output, write_zeros
-from .tensor import ATOM, CONV_GROUP, Tensor, align
+from .tensor import ATOM, Tensor, align
 from .tiling import Axis, Region, Shape, Tile
 
 __all__ = [
-    "Addition",
     "Convolution",
     "Operation",
     "Tensor",
-    "add",
     "conv2d",
     "depthwise_conv2d",
     "execute",
@@ -335,47 +333,6 @@ class Convolution:
             yield "fp16 channels are not a multiple of 32"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Addition:
-    """What ``add`` makes: one task of the DPU and its RDMA alone."""
-
-    inputs: tuple[Tensor, Tensor]
-    output: Tensor
-    first: FixedPoint
-    """From the first tensor's steps to the unit of the sum."""
-    finish: Finish
-
-    @property
-    def constants(self) -> npt.NDArray[np.uint8]:
-        """There are none."""
-        return np.zeros(0, np.uint8)
-
-    def program(self, inputs: Sequence[int], constants: int, output: int) -> Program:
-        """As of ``Convolution``; ``constants`` is not used."""
-        check_addresses(self, inputs, constants, output)
-        shift = self.first.shift
-        asm = Assembler()
-        asm.write(DPU.S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
-        asm.write(DPU_RDMA.RDMA_S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
-        asm.write(DPU.FEATURE_MODE_CFG, BURST_LEN=15, OUTPUT_MODE=2, FLYING_MODE=1)
-        height = self.output.height
-        write_output(asm, self.output, height, output, CONV_GROUP // ATOM, shift)
-        asm.write(DPU.BS_CFG, BS_ALU_ALGO=_ADD, BS_RELU_BYPASS=1)
-        zero = self.inputs[0].zero
-        asm.write(DPU.BS_ALU_CFG, BS_ALU_OPERAND=-zero)
-        asm.write(DPU.BS_MUL_CFG, BS_MUL_OPERAND=self.first.scale, BS_MUL_SHIFT_VALUE=shift)
-        write_zeros(asm, DPU.BS_RELUX_CMP_VALUE, DPU.BS_OW_OP)
-        write_finish(asm, self.finish)
-        write_zeros(asm, DPU_RDMA.RDMA_BRDMA_CFG, DPU_RDMA.RDMA_BS_BASE_ADDR)
-        asm.write(DPU_RDMA.RDMA_FEATURE_MODE_CFG, BURST_LEN=15, FLYING_MODE=1)
-        asm.write(DPU_RDMA.RDMA_SRC_BASE_ADDR, SRC_BASE_ADDR=inputs[0])
-        write_zeros(asm, DPU_RDMA.RDMA_SURF_NOTCH)
-        write_operand(asm, self.output, height, inputs[1], surface=self.output.area, notch=0)
-        return asm.finish(
-            "DPU", "DPU_RDMA", unproven=["a sum of two int8 tensors with their zero points"]
-        )
-
-
 # ---- Making operations --------------------------------------------------------------------------
 
 _Quantizations = tuple[Quantization | None, Quantization | PerChannel | None, Quantization | None]
@@ -631,40 +588,3 @@ def fully_connected(
         alpha=alpha,
         addend=addend,
     )
-
-
-def add(
-    height: int,
-    width: int,
-    channels: int,
-    first: Quantization,
-    second: Quantization,
-    outputs: Quantization,
-    *,
-    activation: str = "none",
-) -> Addition:
-    """The sum of two tensors (height, width, channels).
-
-    Both become multiples of u = max(scales) / 2**14, are added, and multiplied by u / out_scale.
-    With a and b the operands in steps of the output, the result before rounding is off by at most
-    (|a| + |b|) * 2**-12 + 2 * u / out_scale.
-
-    ProgramError: what no task can do; the text says which limit.
-    """
-    if min(height, width, channels) < 1:
-        raise ProgramError(message=f"tensors of {height} x {width} x {channels}")
-    scales = [np.float32(quantization.scale) for quantization in (first, second)]
-    largest = max(scales)
-    factors = [fixed_point(float(scale / largest) * 2**14) for scale in scales]
-    finish = Finish.make(
-        fixed_point(float(largest / np.float32(outputs.scale)) / 2**14),
-        outputs,
-        activation,
-        factors[1],
-        second.stored_zero_point,
-    )
-    surfaces = align(channels, CONV_GROUP) // ATOM
-    tensors = [Tensor(height, width, channels, q, surfaces) for q in (first, second, outputs)]
-    op = Addition((tensors[0], tensors[1]), tensors[2], factors[0], finish)
-    op.program([0, 0], 0, 0)
-    return op

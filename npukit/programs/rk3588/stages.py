@@ -14,13 +14,18 @@ from .quantize import ACTIVATIONS, FixedPoint, Quantization, highest_sum
 from .registers import DPU, DPU_RDMA, Register
 from .tensor import Tensor
 
-_ADD = 2
 _FP16 = 2
+_COMBINE = {
+    "add": {"EW_ALU_ALGO": 2},
+    "maximum": {"EW_ALU_ALGO": 0},
+    "minimum": {"EW_ALU_ALGO": 1},
+    "multiply": {"EW_OP_TYPE": 1},
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """What the DPU does with sums: a slope below zero, an operand to add, a clamp, a conversion."""
+    """What the DPU does with sums: a slope below zero, an operand, a clamp, a conversion."""
 
     factor: FixedPoint
     zero_point: int
@@ -33,6 +38,8 @@ class Finish:
     """What negative sums are multiplied with (BN); in fp16, ``scale`` is the bits of a float16."""
     half: bool = False
     """All in fp16, and no conversion but to that."""
+    combine: str = "add"
+    """With an operand: "add", "multiply", "maximum" or "minimum"."""
 
     @classmethod
     def make(
@@ -43,18 +50,23 @@ class Finish:
         operand: FixedPoint | None = None,
         operand_zero: int = 0,
         slope: FixedPoint | None = None,
+        combine: str = "add",
     ) -> Finish:
         zero = outputs.stored_zero_point
         low, high = outputs.limits(activation)
         highest = highest_sum(factor, zero, high) if high < 127 else None
         relu = low > -128 or highest is not None
-        return cls(factor, zero, relu, highest, operand, operand_zero, slope)
+        return cls(factor, zero, relu, highest, operand, operand_zero, slope, combine=combine)
 
     @classmethod
     def make_half(
-        cls, activation: str, operand: bool = False, slope: float | None = None
+        cls,
+        activation: str,
+        operand: bool = False,
+        slope: float | None = None,
+        combine: str = "add",
     ) -> Finish:
-        """In fp16; ``operand``: one is added."""
+        """In fp16; ``operand``: there is one."""
         one = FixedPoint(1, 0)
         if activation not in ACTIVATIONS:
             raise ProgramError(
@@ -69,6 +81,7 @@ class Finish:
             0,
             None if slope is None else FixedPoint(int(np.float16(slope).view(np.int16)), 0),
             True,
+            combine,
         )
 
     def fields(self, stage: str) -> dict[str, int]:
@@ -158,9 +171,11 @@ def write_finish(asm: Assembler, finish: Finish) -> None:
             EW_CVT_TYPE=1,
             EW_DATA_MODE=1,
             EDATA_SIZE=2 if finish.half else 1,
-            EW_ALU_ALGO=_ADD,
+            # In fp16 the converter is needed but for products (measured, rocket-userspace).
+            EW_OP_CVT_BYPASS=finish.half and finish.combine == "multiply",
             EW_LUT_BYPASS=1,
             EW_OP_SRC=1,
+            **_COMBINE[finish.combine],
             **finish.fields("EW"),
         )
         asm.write(DPU.EW_CVT_OFFSET_VALUE, EW_OP_CVT_OFFSET=-finish.operand_zero)

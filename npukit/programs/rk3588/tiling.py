@@ -145,7 +145,7 @@ class Shape:
         name, count, step = next(enough, None) or max(ways, key=lambda way: way[1])
         return [
             replace(self.whole, **{name: range(part.start * step, part.stop * step)})
-            for part in _shares(range(count), cores)
+            for part in shares(range(count), cores)
         ]
 
     # ---- Tasks ----------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Shape:
         tiles: list[Tile] = []
         for start in range(region.channels.start, region.channels.stop, chunk):
             channels = range(start, min(start + chunk, region.channels.stop))
-            for columns in _shares(region.columns, count):
+            for columns in shares(region.columns, count):
                 part = Region(region.rows, columns, channels)
                 banks = self._banks(part)
                 if banks is None:
@@ -245,7 +245,7 @@ class Shape:
         )
 
 
-def _shares(whole: range, parts: int) -> list[range]:
+def shares(whole: range, parts: int) -> list[range]:
     """``whole`` in at most ``parts`` parts, none of which is empty."""
     count, parts = len(whole), min(parts, len(whole))
     return [whole[i * count // parts : (i + 1) * count // parts] for i in range(parts)]
