@@ -35,12 +35,12 @@ from npukit.ioctl import ProgramError
 from .matmul import MAX_GRAINS
 from .operation import Operation, check_addresses, execute
 from .program import Assembler, Program
-from .quantize import FixedPoint, PerChannel, Quantization, fixed_point
+from .quantize import PerChannel, Quantization
 from .registers import CNA, CORE, DPU, DPU_RDMA
 from .scheme import OPERANDS, float_scheme, integer_scheme, pack_constants
 from .stages import Finish, write_finish, write_operand, write_output, write_zeros
 from .tensor import ATOM, Tensor, align
-from .tiling import Axis, Region, Shape, Tile
+from .tiling import Region, Shape, Tile, axes
 
 __all__ = [
     "Convolution",
@@ -342,60 +342,6 @@ _Geometry = tuple[
 _Fused = tuple[str, npt.ArrayLike | None, Quantization | bool | None]  # activation, alpha, addend
 
 
-def _pair(value: int | tuple[int, int], name: str) -> tuple[int, int]:
-    pair = (value, value) if isinstance(value, int) else value
-    if len(pair) != 2 or min(pair) < 1:
-        raise ProgramError(message=f"{name} {value}: two numbers of 1 or more are needed")
-    return pair
-
-
-def _axis(
-    name: str, size: int, kernel: int, stride: int, dilation: int, padding: str | tuple[int, int]
-) -> Axis:
-    """One direction; ``padding`` is "same", "valid" or (before, behind)."""
-    window = (kernel - 1) * dilation + 1
-    if padding == "same":
-        out = -(-size // stride)
-        return Axis(
-            size, out, kernel, stride, dilation, max((out - 1) * stride + window - size, 0) // 2
-        )
-    before, behind = (0, 0) if isinstance(padding, str) else padding
-    if max(before, behind) >= window:
-        raise ProgramError(
-            message=f"padding {before}, {behind} of the {name} is not below the kernel, which "
-            f"spans {window}"
-        )
-    padded = size + before + behind
-    if padded < window:
-        raise ProgramError(
-            message=f"a kernel that spans {window} exceeds the padded image, {padded} in {name}"
-        )
-    return Axis(size, (padded - window) // stride + 1, kernel, stride, dilation, before)
-
-
-def _axes(
-    size: tuple[int, int],
-    kernel: tuple[int, int],
-    stride: int | tuple[int, int],
-    padding: str | tuple[int, int, int, int],
-    dilation: int | tuple[int, int],
-) -> tuple[Axis, Axis]:
-    strides, dilations = _pair(stride, "stride"), _pair(dilation, "dilation")
-    pads: tuple[str | tuple[int, int], str | tuple[int, int]]
-    if isinstance(padding, str) and padding in ("same", "valid"):
-        pads = padding, padding
-    elif isinstance(padding, str) or len(padding) != 4 or min(padding) < 0:
-        raise ProgramError(
-            message=f'padding {padding!r}: "same", "valid" or (top, bottom, left, right) is needed'
-        )
-    else:
-        pads = padding[:2], padding[2:]
-    return (
-        _axis("height", size[0], kernel[0], strides[0], dilations[0], pads[0]),
-        _axis("width", size[1], kernel[1], strides[1], dilations[1], pads[1]),
-    )
-
-
 def _make(
     size: tuple[int, int],
     weights: Array,
@@ -415,7 +361,7 @@ def _make(
         raise ProgramError(message=f"an image of {height} x {width} pixels")
     in_channels = weights.shape[3]
     out_channels = in_channels if depthwise else len(weights)
-    rows, columns = _axes(size, weights.shape[1:3], *geometry)
+    rows, columns = axes(size, weights.shape[1:3], *geometry)
     given = None if bias is None else np.asarray(bias)
     alphas = _alphas(activation, alpha, out_channels)
     if alphas is not None:

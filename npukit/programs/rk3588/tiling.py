@@ -55,6 +55,61 @@ class Axis:
         return [*parts, range(start, outputs.stop)]
 
 
+def pair(value: int | tuple[int, int], name: str) -> tuple[int, int]:
+    """``value``, or twice the number that it is; ProgramError unless both are 1 or more."""
+    pair = (value, value) if isinstance(value, int) else value
+    if len(pair) != 2 or min(pair) < 1:
+        raise ProgramError(message=f"{name} {value}: two numbers of 1 or more are needed")
+    return pair
+
+
+def _axis(
+    name: str, size: int, kernel: int, stride: int, dilation: int, padding: str | tuple[int, int]
+) -> Axis:
+    """One direction; ``padding`` is "same", "valid" or (before, behind)."""
+    window = (kernel - 1) * dilation + 1
+    if padding == "same":
+        out = -(-size // stride)
+        return Axis(
+            size, out, kernel, stride, dilation, max((out - 1) * stride + window - size, 0) // 2
+        )
+    before, behind = (0, 0) if isinstance(padding, str) else padding
+    if max(before, behind) >= window:
+        raise ProgramError(
+            message=f"padding {before}, {behind} of the {name} is not below the kernel, which "
+            f"spans {window}"
+        )
+    padded = size + before + behind
+    if padded < window:
+        raise ProgramError(
+            message=f"a kernel that spans {window} exceeds the padded image, {padded} in {name}"
+        )
+    return Axis(size, (padded - window) // stride + 1, kernel, stride, dilation, before)
+
+
+def axes(
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: int | tuple[int, int],
+    padding: str | tuple[int, int, int, int],
+    dilation: int | tuple[int, int],
+) -> tuple[Axis, Axis]:
+    strides, dilations = pair(stride, "stride"), pair(dilation, "dilation")
+    pads: tuple[str | tuple[int, int], str | tuple[int, int]]
+    if isinstance(padding, str) and padding in ("same", "valid"):
+        pads = padding, padding
+    elif isinstance(padding, str) or len(padding) != 4 or min(padding) < 0:
+        raise ProgramError(
+            message=f'padding {padding!r}: "same", "valid" or (top, bottom, left, right) is needed'
+        )
+    else:
+        pads = padding[:2], padding[2:]
+    return (
+        _axis("height", size[0], kernel[0], strides[0], dilations[0], pads[0]),
+        _axis("width", size[1], kernel[1], strides[1], dilations[1], pads[1]),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Region:
     """Part of an output. ``channels`` are whole groups, those that are only filled up included."""
