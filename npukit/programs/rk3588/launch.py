@@ -13,9 +13,9 @@ import numpy as np
 from npukit.abi.rknpu import rknpu_task
 from npukit.devices.rknpu import RknpuDevice
 from npukit.devices.rocket import RocketBuffer, RocketDevice, RocketJob
-from npukit.ioctl import DeviceLost
+from npukit.ioctl import DeviceLost, ProgramError
 
-from .program import TASK_ALIGN, Program, rknpu_tasks, rocket_tasks
+from .program import INT_MASK_DPU, TASK_ALIGN, Program, rknpu_tasks, rocket_tasks
 from .registers import DPU
 
 Rk3588Device = RknpuDevice | RocketDevice
@@ -36,12 +36,15 @@ def run(
     The programs must not depend on each other. ``reads`` and ``writes`` are the buffers that they
     use, already coherent for the NPU; afterwards the written ones are coherent for the CPU.
 
-    WaitTimeout when they are not done in ``timeout`` seconds. DeviceLost when a rocket device,
-    which never reports a failed job, left an output untouched.
+    ProgramError for a task on a rocket device that does not end in the DPU, before anything is
+    allocated. WaitTimeout when they are not done in ``timeout`` seconds. DeviceLost when a rocket
+    device, which never reports a failed job, left an output untouched.
     """
     programs = [program for program in programs if program.tasks]
     if not programs:
         return
+    if isinstance(device, RocketDevice):
+        _check_interrupts(programs)
     if len(programs) > device.core_count:
         raise ValueError(f"{len(programs)} programs for {device.core_count} cores")
     size = sum(8 * len(program.words) + TASK_ALIGN for program in programs)
@@ -62,6 +65,18 @@ def run(
                 buffer._begin("r", timeout)
         elif isinstance(code, RocketBuffer):
             _run_rocket(device, placed, code, tuple(reads), tuple(writes), timeout)
+
+
+def _check_interrupts(programs: Sequence[Program]) -> None:
+    """rocket unmasks the DPU's interrupt alone, and waits for it after each task."""
+    for program in programs:
+        for index, task in enumerate(program.tasks):
+            if not task.int_mask & INT_MASK_DPU:
+                raise ProgramError(
+                    message=f"task {index} raises the interrupts {task.int_mask:#x}; rocket waits "
+                    f"for the DPU's ({INT_MASK_DPU:#x}) alone, would find it hung after 500 ms and "
+                    "reset the core. Use the rknpu driver for the pooling unit"
+                )
 
 
 def _run_rknpu(device: RknpuDevice, placed: list[tuple[Program, int]], timeout: float) -> None:
