@@ -49,11 +49,13 @@ def write_flight(
     rows: range,
     places: tuple[int, int],
     negative_shift: int = 0,
+    slope_shift: int = 0,
 ) -> None:
     """The start of a task of the DPU and its RDMA alone, on ``rows`` of two tensors.
 
-    They have one shape and stand at the addresses ``places``. What BS, BN, EW and the
-    conversions do, and what BRDMA and ERDMA read, is for the caller to write.
+    They have one shape and stand at the addresses ``places``; the shifts are those of negative
+    products in BS and BN. What BS, BN, EW and the conversions do, and what BRDMA and ERDMA read, is
+    for the caller to write.
     """
     half = source.quantization is None
     precision = _FP16 if half else 0
@@ -61,7 +63,9 @@ def write_flight(
     asm.write(DPU.S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
     asm.write(DPU_RDMA.RDMA_S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
     asm.write(DPU.FEATURE_MODE_CFG, BURST_LEN=15, OUTPUT_MODE=2, FLYING_MODE=1)
-    write_output(asm, output, len(rows), places[1] + offset, 1, negative_shift)
+    write_output(
+        asm, output, len(rows), places[1] + offset, 1, negative_shift, slope_shift=slope_shift
+    )
     asm.write(
         DPU_RDMA.RDMA_FEATURE_MODE_CFG,
         IN_PRECISION=precision,

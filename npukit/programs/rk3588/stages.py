@@ -143,10 +143,16 @@ def write_output(
     write_zeros(asm, DPU.OFFSET_PEND, DPU.UNDOC_40C4)
 
 
-def write_finish(asm: Assembler, finish: Finish) -> None:
-    """BN, EW, output conversion, and a lookup table that is not used."""
+def write_finish(asm: Assembler, finish: Finish, *, bn_factor: int | None = None) -> None:
+    """BN, EW, output conversion, and a lookup table that is not used.
+
+    ``bn_factor``: what BN multiplies all values with, instead of a slope below zero.
+    """
     slope, operand = finish.slope, finish.operand
-    if slope is None:
+    if bn_factor is not None:
+        asm.write(DPU.BN_CFG, BN_RELU_BYPASS=1, BN_ALU_BYPASS=1)
+        asm.write(DPU.BN_MUL_CFG, BN_MUL_OPERAND=bn_factor)
+    elif slope is None:
         asm.write(DPU.BN_CFG, BN_RELU_BYPASS=1, BN_MUL_BYPASS=1, BN_ALU_BYPASS=1, BN_BYPASS=1)
         asm.write(DPU.BN_MUL_CFG)
     else:
