@@ -42,6 +42,27 @@ def dpu_tensor(height: int, width: int, channels: int, quantization: Quantizatio
     return Tensor(height, width, channels, quantization, surfaces)
 
 
+def write_main(asm: Assembler, address: int, notch: int, *, half: bool = False) -> None:
+    """The start of a task of the DPU and its RDMA alone: MRDMA reads the elements at ``address``.
+
+    Their lines are dense, and ``notch`` atoms lie between their surfaces; ``half``: float16.
+    """
+    precision = _FP16 if half else 0
+    asm.write(DPU.S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+    asm.write(DPU_RDMA.RDMA_S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+    asm.write(DPU.FEATURE_MODE_CFG, BURST_LEN=15, OUTPUT_MODE=2, FLYING_MODE=1)
+    asm.write(
+        DPU_RDMA.RDMA_FEATURE_MODE_CFG,
+        IN_PRECISION=precision,
+        BURST_LEN=15,
+        PROC_PRECISION=precision,
+        MRDMA_FP16TOFP32_EN=half,
+        FLYING_MODE=1,
+    )
+    asm.write(DPU_RDMA.RDMA_SRC_BASE_ADDR, SRC_BASE_ADDR=address)
+    asm.write(DPU_RDMA.RDMA_SURF_NOTCH, SURF_NOTCH_ADDR=notch)
+
+
 def write_flight(
     asm: Assembler,
     source: Tensor,
@@ -51,32 +72,17 @@ def write_flight(
     negative_shift: int = 0,
     slope_shift: int = 0,
 ) -> None:
-    """The start of a task of the DPU and its RDMA alone, on ``rows`` of two tensors.
+    """``write_main`` and ``write_output`` for ``rows`` of two tensors of one shape at ``places``.
 
-    They have one shape and stand at the addresses ``places``; the shifts are those of negative
-    products in BS and BN. What BS, BN, EW and the conversions do, and what BRDMA and ERDMA read, is
-    for the caller to write.
+    The shifts are those of negative products in BS and BN. What BS, BN, EW and the conversions do,
+    and what BRDMA and ERDMA read, is for the caller to write.
     """
-    half = source.quantization is None
-    precision = _FP16 if half else 0
     offset = rows.start * source.width * ATOM
-    asm.write(DPU.S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
-    asm.write(DPU_RDMA.RDMA_S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
-    asm.write(DPU.FEATURE_MODE_CFG, BURST_LEN=15, OUTPUT_MODE=2, FLYING_MODE=1)
+    notch = source.area - len(rows) * source.width
+    write_main(asm, places[0] + offset, notch, half=source.quantization is None)
     write_output(
         asm, output, len(rows), places[1] + offset, 1, negative_shift, slope_shift=slope_shift
     )
-    asm.write(
-        DPU_RDMA.RDMA_FEATURE_MODE_CFG,
-        IN_PRECISION=precision,
-        BURST_LEN=15,
-        PROC_PRECISION=precision,
-        MRDMA_FP16TOFP32_EN=half,
-        FLYING_MODE=1,
-    )
-    asm.write(DPU_RDMA.RDMA_SRC_BASE_ADDR, SRC_BASE_ADDR=places[0] + offset)
-    notch = source.area - len(rows) * source.width
-    asm.write(DPU_RDMA.RDMA_SURF_NOTCH, SURF_NOTCH_ADDR=notch)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
