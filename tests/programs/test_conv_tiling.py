@@ -13,7 +13,8 @@ import npukit
 from npukit.abi.rknpu import rknpu_submit
 from npukit.abi.rocket import drm_rocket_submit
 from npukit.ioctl import ProgramError, TracingKernel
-from npukit.programs.rk3588.conv import add, conv2d, execute, fully_connected
+from npukit.programs.rk3588.conv import conv2d, execute, fully_connected
+from npukit.programs.rk3588.elementwise import add
 from npukit.programs.rk3588.matmul import BANK_BYTES, CBUF_BANKS
 from npukit.programs.rk3588.quantize import PerChannel, Quantization
 from npukit.programs.rk3588.registers import CNA

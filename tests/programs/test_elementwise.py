@@ -153,6 +153,32 @@ def test_float16_is_rounded_once(
     np.testing.assert_array_equal(found, right.astype(np.float16))
 
 
+@relaxed
+@given(
+    st.sampled_from(list(MAKERS)),
+    shapes,
+    st.one_of(st.none(), st.tuples(*[quantization(0.02, 0.1)] * 3)),
+    st.integers(0, 2**32),
+    st.integers(1, 3),
+)
+def test_one_pixel_for_all(
+    device: Any, name: str, shape: Any, quantizations: Any, seed: int, cores: int
+) -> None:
+    """The same as with a tensor of as many equal pixels."""
+    rng = np.random.default_rng(seed)
+    if quantizations is None:
+        a, b = (rng.standard_normal(s).astype(np.float16) for s in (shape, (1, 1, shape[2])))
+    else:
+        a = random(rng, quantizations[0], shape)
+        b = random(rng, quantizations[1], (1, 1, shape[2]))
+    maker, three = MAKERS[name], quantizations or ()
+    op = maker(*shape, *three, channelwise=True)
+    assert op.inputs[1].shape == (1, 1, shape[2])
+    found = execute(device, op, a, b, cores=cores)
+    every = np.ascontiguousarray(np.broadcast_to(b, shape))
+    np.testing.assert_array_equal(found, execute(device, maker(*shape, *three), a, every))
+
+
 def test_a_sum_may_be_large() -> None:
     rng = np.random.default_rng(8)
     q = Quantization(0.1, 120)
@@ -201,6 +227,7 @@ def test_what_was_measured_is_proven() -> None:
     q = Quantization(0.1, 3)
     assert maximum(1, 64, 8).program([0, 0], 0, 0).unproven == ()
     assert maximum(1, 64, 16, q, q, q).program([0, 0], 0, 0).unproven == ()
+    assert len(maximum(1, 64, 8, channelwise=True).program([0, 0], 0, 0).unproven) == 1
     assert len(maximum(2, 64, 8).program([0, 0], 0, 0).unproven) == 1
     assert len(maximum(1, 64, 17, q, q, q).program([0, 0], 0, 0).unproven) == 1
     assert len(add(2, 2, 40, q, q, q, activation="relu").program([0, 0], 0, 0).unproven) == 3

@@ -57,7 +57,7 @@ _MOST = 32767
 
 @dataclass(frozen=True, slots=True)
 class _Clamp:
-    """Perhaps zero point and unit, a clamp, and what ``finish`` says."""
+    """Perhaps zero point and unit, a clamp, and what ``finish`` says: in float16, alphas."""
 
     finish: Finish
     zero: int | None
@@ -208,7 +208,9 @@ class Activation:
         write_flight(asm, self.inputs[0], self.output, rows, places, *self.stages.negative_shifts)
         write_zeros(asm, DPU.BS_OW_OP)
         self.stages.write(asm, constants)
-        write_operand(asm, self.output, len(rows), None, surface=0, notch=0)
+        alphas = isinstance(self.stages, _Clamp) and self.stages.finish.operand is not None
+        place = constants if alphas else None
+        write_operand(asm, self.output, len(rows), place, int(alphas), 0, channelwise=alphas)
         return asm.finish("DPU", "DPU_RDMA", unproven=self.unproven)
 
 
@@ -220,7 +222,7 @@ def _make(
     constants: npt.NDArray[np.uint8] | None = None,
 ) -> Activation:
     tensors = [dpu_tensor(*shape, quantization) for quantization in quantizations]
-    constants = np.zeros(0, np.uint8) if constants is None else constants
+    constants = np.zeros(0, np.uint8) if constants is None else constants.reshape(-1)
     constants.setflags(write=False)
     op = Activation((tensors[0],), tensors[1], stages, unproven, constants)
     # So that what some register cannot hold is refused here.
@@ -301,7 +303,7 @@ def prelu(
 ) -> Activation:
     """x, or below 0 alpha * x: one ``alpha``, or one for each channel.
 
-    In float16 it is one, rounded to float16. Of integers it is not negative, and below 2**15; with
+    In float16 they are rounded to float16. Of integers they are not negative and below 2**15; with
     e = 15 - ceil(log2(max(alpha))) and y in steps of the output, a negative result is off by at
     most |x| * in_scale / out_scale * 2**-(e + 1) + |y| * 2**-14, and half of 2**-min(e, 14) steps
     of the input, before it is rounded.
@@ -311,13 +313,20 @@ def prelu(
     if alphas.shape not in ((), (channels,)) or not np.isfinite(alphas).all():
         raise ProgramError(message=f"alpha {alphas.shape}: one number, or {channels}, are needed")
     if both is None:
-        if alphas.ndim and np.ptp(alphas):
-            raise ProgramError(message="in float16 prelu has one alpha for all channels")
-        slope = float(alphas.flat[0])
-        if abs(slope) > float(np.finfo(np.float16).max):
-            raise ProgramError(message=f"alpha {slope:g} is not a float16")
-        stages = _Clamp(Finish.make_half("none", slope=slope), None)
-        return _make(shape, (None, None), stages, "a slope in the DPU alone in float16")
+        if np.abs(alphas).max() > float(np.finfo(np.float16).max):
+            raise ProgramError(message=f"alpha {np.abs(alphas).max():g} is not a float16")
+        if not alphas.ndim:
+            stages = _Clamp(Finish.make_half("none", slope=float(alphas)), None)
+            return _make(shape, (None, None), stages, "a slope in the DPU alone in float16")
+        operands = dpu_tensor(1, 1, channels, None)
+        finish = Finish.make_half("none", operand=True, combine="prelu", channelwise=True)
+        return _make(
+            shape,
+            (None, None),
+            _Clamp(finish, None),
+            "an operand of EW for each channel",
+            constants=operands.pack(alphas.reshape(1, 1, -1).astype(np.float16)).view(np.uint8),
+        )
     if alphas.min() < 0:
         raise ProgramError(
             message=f"alpha {alphas.min():g}: the DPU tells a negative element by its sign, which "

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Sums, products, maxima and minima of two tensors of one shape, by the DPU and its DMA alone.
+"""Sums, products, maxima and minima of two tensors, by the DPU and its DMA alone.
+
+They have one shape, or the second has one pixel, for all of the first.
 
 The first tensor passes BS (minus its zero point, times a factor), the second the converter of EW;
 EW combines them, and the output conversion rounds once:
@@ -127,14 +129,16 @@ class Elementwise:
         write_zeros(asm, DPU.BS_RELUX_CMP_VALUE, DPU.BS_OW_OP)
         write_finish(asm, self.finish)
         write_zeros(asm, DPU_RDMA.RDMA_BRDMA_CFG, DPU_RDMA.RDMA_BS_BASE_ADDR)
-        area, width = self.output.area, self.output.width
+        area, width, channelwise = self.output.area, self.output.width, self.finish.channelwise
         write_operand(
             asm,
             self.inputs[1],
             len(rows),
-            inputs[1] + rows.start * width * ATOM,
-            surface=area,
-            notch=area - len(rows) * width,
+            inputs[1] + (0 if channelwise else rows.start * width * ATOM),
+            surface=1 if channelwise else area,
+            notch=0 if channelwise else area - len(rows) * width,
+            columns=width,
+            channelwise=channelwise,
         )
         return asm.finish("DPU", "DPU_RDMA", unproven=self._unproven(rows))
 
@@ -147,6 +151,8 @@ class Elementwise:
             found.append("zero points and scales of two tensors in the DPU alone")
         if self.finish.relu:
             found.append("a clamp behind an operation on two tensors")
+        if self.finish.channelwise:
+            found.append("an operand of EW for each channel")
         return found
 
 
@@ -158,16 +164,22 @@ def _make(
     shape: tuple[int, int, int],
     quantizations: Quantizations,
     activation: str,
+    channelwise: bool,
 ) -> Elementwise:
     tensors = [dpu_tensor(*shape, quantization) for quantization in quantizations]
+    if channelwise:
+        tensors[1] = dpu_tensor(1, 1, shape[2], quantizations[1])
     first, second, outputs = quantizations
     operand: FixedPoint | None = None
     if first is None or second is None or outputs is None:
         if any(quantizations):
             raise ProgramError(message="all of the tensors are float16, or none is")
-        finish = Finish.make_half(activation, operand=True, combine=combine)
+        finish = Finish.make_half(
+            activation, operand=True, combine=combine, channelwise=channelwise
+        )
     elif combine in ("maximum", "minimum") and first == second == outputs and activation == "none":
-        finish = Finish(FixedPoint(1, 0), 0, False, None, FixedPoint(1, 0), 0, combine=combine)
+        one = FixedPoint(1, 0)
+        finish = Finish(one, 0, False, None, one, 0, combine=combine, channelwise=channelwise)
     else:
         scales = [float(np.float32(q.scale)) for q in (first, second, outputs)]
         if combine == "multiply":
@@ -189,6 +201,7 @@ def _make(
             second_factor,
             second.stored_zero_point,
             combine=combine,
+            channelwise=channelwise,
         )
     op = Elementwise((tensors[0], tensors[1]), tensors[2], operand, finish)
     # So that what some register cannot hold is refused here.
@@ -205,6 +218,7 @@ def add(
     outputs: Quantization | None = None,
     *,
     activation: str = "none",
+    channelwise: bool = False,
 ) -> Elementwise:
     """The sum of two tensors (height, width, channels); without quantizations, in float16.
 
@@ -212,10 +226,13 @@ def add(
     With a and b the operands in steps of the output, the result before rounding is off by at most
     (|a| + |b|) * 2**-12 + 2 * u / out_scale. In float16 a sum is rounded once, to nearest even.
 
-    ``activation``: "none", "relu" or "relu6". ProgramError: what no task can do; the text says
+    ``activation``: "none", "relu" or "relu6". ``channelwise``: the second tensor is (1, 1,
+    channels), and one for all pixels. ProgramError: what no task can do; the text says
     which limit.
     """
-    return _make("add", (height, width, channels), (first, second, outputs), activation)
+    return _make(
+        "add", (height, width, channels), (first, second, outputs), activation, channelwise
+    )
 
 
 def mul(
@@ -227,13 +244,16 @@ def mul(
     outputs: Quantization | None = None,
     *,
     activation: str = "none",
+    channelwise: bool = False,
 ) -> Elementwise:
     """The product of two tensors, element by element; else as ``add``.
 
     Products of integers are exact; a result y, in steps of the output, is off by at most
     |y| * 2**-14 before it is rounded.
     """
-    return _make("multiply", (height, width, channels), (first, second, outputs), activation)
+    return _make(
+        "multiply", (height, width, channels), (first, second, outputs), activation, channelwise
+    )
 
 
 def maximum(
@@ -243,13 +263,17 @@ def maximum(
     first: Quantization | None = None,
     second: Quantization | None = None,
     outputs: Quantization | None = None,
+    *,
+    channelwise: bool = False,
 ) -> Elementwise:
     """The larger of two elements. Exact if all quantizations are the same, as TFLite demands.
 
     Else both are brought to one unit: with y the result in steps of the output, it is off by at
     most |y| * 2**-12 + u / out_scale before it is rounded, u as of ``add``.
     """
-    return _make("maximum", (height, width, channels), (first, second, outputs), "none")
+    return _make(
+        "maximum", (height, width, channels), (first, second, outputs), "none", channelwise
+    )
 
 
 def minimum(
@@ -259,6 +283,10 @@ def minimum(
     first: Quantization | None = None,
     second: Quantization | None = None,
     outputs: Quantization | None = None,
+    *,
+    channelwise: bool = False,
 ) -> Elementwise:
     """The smaller of two elements, as ``maximum``."""
-    return _make("minimum", (height, width, channels), (first, second, outputs), "none")
+    return _make(
+        "minimum", (height, width, channels), (first, second, outputs), "none", channelwise
+    )

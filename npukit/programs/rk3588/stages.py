@@ -20,6 +20,7 @@ _COMBINE = {
     "maximum": {"EW_ALU_ALGO": 0},
     "minimum": {"EW_ALU_ALGO": 1},
     "multiply": {"EW_OP_TYPE": 1},
+    "prelu": {"EW_OP_TYPE": 1, "EW_MUL_PRELU": 1},
 }
 
 
@@ -39,7 +40,10 @@ class Finish:
     half: bool = False
     """All in fp16, and no conversion but to that."""
     combine: str = "add"
-    """With an operand: "add", "multiply", "maximum" or "minimum"."""
+    """With an operand: "add", "multiply", "maximum", "minimum", or "prelu" (what is negative is
+    multiplied)."""
+    channelwise: bool = False
+    """The operand has an element for each channel."""
 
     @classmethod
     def make(
@@ -51,12 +55,23 @@ class Finish:
         operand_zero: int = 0,
         slope: FixedPoint | None = None,
         combine: str = "add",
+        channelwise: bool = False,
     ) -> Finish:
         zero = outputs.stored_zero_point
         low, high = outputs.limits(activation)
         highest = highest_sum(factor, zero, high) if high < 127 else None
         relu = low > -128 or highest is not None
-        return cls(factor, zero, relu, highest, operand, operand_zero, slope, combine=combine)
+        return cls(
+            factor,
+            zero,
+            relu,
+            highest,
+            operand,
+            operand_zero,
+            slope,
+            combine=combine,
+            channelwise=channelwise,
+        )
 
     @classmethod
     def make_half(
@@ -65,6 +80,7 @@ class Finish:
         operand: bool = False,
         slope: float | None = None,
         combine: str = "add",
+        channelwise: bool = False,
     ) -> Finish:
         """In fp16; ``operand``: there is one."""
         one = FixedPoint(1, 0)
@@ -82,6 +98,7 @@ class Finish:
             None if slope is None else FixedPoint(int(np.float16(slope).view(np.int16)), 0),
             True,
             combine,
+            channelwise,
         )
 
     def fields(self, stage: str) -> dict[str, int]:
@@ -175,10 +192,10 @@ def write_finish(asm: Assembler, finish: Finish, *, bn_factor: int | None = None
         asm.write(
             DPU.EW_CFG,
             EW_CVT_TYPE=1,
-            EW_DATA_MODE=1,
+            EW_DATA_MODE=not finish.channelwise,
             EDATA_SIZE=2 if finish.half else 1,
             # In fp16 the converter is needed but for products (measured, rocket-userspace).
-            EW_OP_CVT_BYPASS=finish.half and finish.combine == "multiply",
+            EW_OP_CVT_BYPASS=finish.half and "EW_OP_TYPE" in _COMBINE[finish.combine],
             EW_LUT_BYPASS=1,
             EW_OP_SRC=1,
             **_COMBINE[finish.combine],
@@ -209,8 +226,12 @@ def write_operand(
     *,
     columns: int | None = None,
     channels: range | None = None,
+    channelwise: bool = False,
 ) -> None:
-    """ERDMA reads a tensor of the output's shape, or part of it, at ``address``, or nothing."""
+    """ERDMA reads a tensor of the output's shape, or part of it, at ``address``, or nothing.
+
+    ``channelwise``: one pixel of it, for all. Then ``surface`` is 1 and ``notch`` 0.
+    """
     width = tensor.width if columns is None else columns
     count = tensor.surfaces * tensor.lanes if channels is None else len(channels)
     asm.write(DPU_RDMA.RDMA_DATA_CUBE_WIDTH, WIDTH=width - 1)
@@ -221,7 +242,7 @@ def write_operand(
         address = surface = notch = 0
     else:
         size = 1 if tensor.quantization else 2
-        asm.write(DPU_RDMA.RDMA_ERDMA_CFG, ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=size)
+        asm.write(DPU_RDMA.RDMA_ERDMA_CFG, ERDMA_DATA_MODE=not channelwise, ERDMA_DATA_SIZE=size)
     asm.write(DPU_RDMA.RDMA_EW_BASE_ADDR, EW_BASE_ADDR=address)
     asm.write(DPU_RDMA.RDMA_EW_SURF_STRIDE, EW_SURF_STRIDE=surface)
     asm.write(DPU_RDMA.RDMA_EW_SURF_NOTCH, EW_SURF_NOTCH=notch)
