@@ -121,7 +121,7 @@ class Copy:
         surfaces, rows, columns = piece.extent
         start = inputs[piece.index] + _offset(source, *piece.source)
         end = output + _offset(target, *piece.target)
-        if rows == 1 or columns == source.width:
+        if columns == source.width:
             yield from _box(start, source.area, end, target, piece.extent)
         elif surfaces <= rows:
             for surface in range(surfaces):
