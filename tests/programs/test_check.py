@@ -18,7 +18,8 @@ from npukit.devices import RknpuDevice, RocketDevice, RocketJob
 from npukit.ioctl import ProgramError
 from npukit.programs.rk3588 import check
 from npukit.programs.rk3588.check import Stream, check_words
-from npukit.programs.rk3588.conv import add, conv2d, depthwise_conv2d
+from npukit.programs.rk3588.conv import conv2d, depthwise_conv2d
+from npukit.programs.rk3588.elementwise import add
 from npukit.programs.rk3588.matmul import matmul_program
 from npukit.programs.rk3588.program import Program, rknpu_tasks, rocket_tasks
 from npukit.programs.rk3588.quantize import Quantization

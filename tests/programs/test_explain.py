@@ -14,8 +14,9 @@ from support import SHARED, needs_shared
 
 from npukit.cli import main
 from npukit.programs.rk3588 import text
-from npukit.programs.rk3588.conv import add, conv2d, depthwise_conv2d
+from npukit.programs.rk3588.conv import conv2d, depthwise_conv2d
 from npukit.programs.rk3588.cost import Cost, Rates, cost
+from npukit.programs.rk3588.elementwise import add
 from npukit.programs.rk3588.explain import describe, explain_words
 from npukit.programs.rk3588.matmul import matmul_program
 from npukit.programs.rk3588.quantize import Quantization
