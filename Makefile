@@ -4,14 +4,15 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-CSRC   := $(wildcard csrc/*.c)
+# The library that is preloaded would take the self-test's own calls.
+CSRC   := $(filter-out csrc/preload.c,$(wildcard csrc/*.c))
 CHDRS  := $(wildcard csrc/*.h)
 CYTHON := $(wildcard npukit/*.pyx npukit/*.pxd npukit/sim/*.pyx npukit/sim/*.pxd)
 CWARN  := -std=gnu11 -O2 -ffp-contract=off -Wall -Wextra -Werror
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
 
 .PHONY: help build dev smoke test lint bench abi-kernels abi-snapshots \
-        selftest selftest-aarch64 sanitize soak clean
+        selftest selftest-aarch64 preload-aarch64 sanitize soak clean
 
 help:
 	@echo 'make smoke   build, then run the whole path on the first NPU found or a simulated one'
@@ -21,6 +22,7 @@ help:
 	@echo 'make abi-kernels   check the ABI against Debian kernels of both architectures'
 	@echo 'make abi-snapshots   make the stored ABI of each kernel version again and compare'
 	@echo 'make soak   a million manager events, a minute of DSP calls, 500 kills at random moments'
+	@echo 'make preload-aarch64   the library of the preload door for AArch64 programs'
 	@echo 'make sanitize   the C self-test and 100,000 NPU streams under AddressSanitizer and UBSan'
 	@echo 'make selftest-aarch64   the C self-test, cross-compiled, under qemu-user'
 
@@ -42,7 +44,7 @@ $(VENV)/prepared:
 	$(BIN)/pip install --quiet 'setuptools>=77' 'Cython>=3.1' 'numpy>=2'
 	@touch $@
 
-$(VENV)/built: $(VENV)/prepared pyproject.toml setup.py $(CYTHON) $(CSRC) $(CHDRS)
+$(VENV)/built: $(VENV)/prepared pyproject.toml setup.py $(CYTHON) $(CSRC) csrc/preload.c $(CHDRS)
 	$(BIN)/pip install --quiet --no-build-isolation -e .
 	@touch $@
 
@@ -63,7 +65,7 @@ lint: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	gcc $(CWARN) -fsyntax-only -Icsrc $(CSRC)
+	gcc $(CWARN) -fsyntax-only -Icsrc $(CSRC) csrc/preload.c
 
 bench: dev
 	$(BIN)/python -m bench
@@ -84,6 +86,12 @@ selftest-aarch64: $(CSRC) $(CHDRS)
 	@mkdir -p build
 	aarch64-linux-gnu-gcc $(CWARN) -static -Icsrc $(CSRC) -pthread -lm -o build/selftest-aarch64
 	qemu-aarch64 build/selftest-aarch64
+
+# For AArch64 programs that run under qemu-user in the preload door.
+preload-aarch64: npukit/sim/preload-aarch64.so
+
+npukit/sim/preload-aarch64.so: csrc/preload.c
+	aarch64-linux-gnu-gcc $(CWARN) -fPIC -fvisibility=hidden -shared $< -pthread -o $@
 
 # Long runs of what the tests do shortly.
 soak: dev

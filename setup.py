@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 """The extension modules; everything else about the package is in pyproject.toml."""
 
+import platform
 from glob import glob
 
 import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 # No -march: SIMD variants carry their own target attribute and are chosen at run time.
 # No fast-math: the simulated NPU promises IEEE results.
@@ -24,7 +26,18 @@ def extension(name: str, sources: list[str]) -> Extension:
     )
 
 
+class BuildExt(build_ext):
+    """Builds one library that is no module of Python, and is named for its architecture."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        *folders, name = fullname.split(".")
+        if name == "library":
+            return "/".join([*folders, f"preload-{platform.machine()}.so"])
+        return super().get_ext_filename(fullname)
+
+
 setup(
+    cmdclass={"build_ext": BuildExt},
     ext_modules=cythonize(
         [
             extension(
@@ -36,4 +49,10 @@ setup(
         ],
         compiler_directives={"language_level": 3, "embedsignature": True},
     )
+    + [
+        Extension(
+            "npukit.sim.library", ["csrc/preload.c"],
+            extra_compile_args=CFLAGS, extra_link_args=["-pthread"],
+        )
+    ],
 )

@@ -31,6 +31,19 @@ def sim() -> None:
     is_flag=True,
     help="Trap open and stat instead of laying out /dev and /sys anew.",
 )
+@click.option(
+    "--door",
+    type=click.Choice(["seccomp", "preload"]),
+    default="seccomp",
+    show_default=True,
+    help="How calls are had: trapped by the kernel, or by a preloaded library (any architecture).",
+)
+@click.option(
+    "--library",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The library that the preload door preloads, if not the one of npukit.",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     devices: tuple[str, ...],
@@ -38,6 +51,8 @@ def run(
     report: bool,
     char_nodes: bool,
     no_namespace: bool,
+    door: str,
+    library: str | None,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND on a machine with simulated NPUs.
@@ -49,6 +64,19 @@ def run(
     from npukit.sim.run import run as run_program
 
     try:
+        if door == "preload":
+            from npukit.sim.serving import run_preloaded
+
+            sys.exit(
+                run_preloaded(
+                    command,
+                    devices or DEFAULT_DEVICES,
+                    strict=strict,
+                    report=report,
+                    namespaces=not no_namespace,
+                    library=library,
+                )
+            )
         status = run_program(
             command,
             devices or DEFAULT_DEVICES,
@@ -60,3 +88,25 @@ def run(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--device") from None
     sys.exit(status)
+
+
+@sim.command()
+@click.option("--socket", "path", required=True, metavar="PATH", help="Where to serve it.")
+@click.option("--device", "devices", multiple=True, metavar="NAME", help="As for run.")
+@click.option("--strict", is_flag=True, help="Refuse, and say, what a driver would swallow.")
+@click.option("--report", is_flag=True, help="At the end, say what programs asked for.")
+def serve(path: str, devices: tuple[str, ...], strict: bool, report: bool) -> None:
+    """Serve a machine with simulated NPUs at a Unix socket, until Ctrl-C or SIGTERM.
+
+    Programs reach it with the two variables that are printed first, Python by
+    npukit.open("sim:NAME@PATH") and npukit.sim.SocketKernel(PATH).
+    """
+    from npukit.sim.run import DEFAULT_DEVICES
+    from npukit.sim.serving import serve_until_told
+
+    try:
+        serve_until_told(path, devices or DEFAULT_DEVICES, strict=strict, report=report)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--device") from None
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}") from None

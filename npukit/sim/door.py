@@ -522,23 +522,7 @@ class Door(SimKernel):
         call = caller.call if isinstance(caller, _Counting) else caller
         if not interruptible or not isinstance(call, Call):
             return super().wait_for(condition, timeout)
-        end = time.monotonic() + (threading.TIMEOUT_MAX if timeout is None else timeout)
-        look = Signals(call)
-        pause = 0.0005
-        try:
-            while True:
-                left = end - time.monotonic()
-                if left <= 0:
-                    return condition()
-                if self.changed.wait_for(condition, min(pause, left)):
-                    return True
-                code = look.interruption()
-                if code:
-                    raise Errno(code)
-                # Soon enough for a person, seldom enough not to be felt.
-                pause = min(2 * pause, 0.004)
-        finally:
-            self.current = caller
+        return self.wait_unless(condition, timeout, Signals(call).interruption)
 
     def sleep(self, seconds: float) -> None:
         self._hand_over()

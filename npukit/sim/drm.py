@@ -158,6 +158,10 @@ class DrmFileSim(SimFile):
 
     # System calls.
 
+    def lseek(self, offset: int, whence: int) -> int:
+        """noop_llseek of drm_accel.h and drm_gem.h: the position, which is never moved."""
+        return 0
+
     def mmap(self, caller: Caller, length: int, offset: int, prot: int, flags: int) -> Area:
         if offset % PAGE_SIZE:
             raise Errno(errno.EINVAL)

@@ -164,6 +164,31 @@ class SimKernel:
         finally:
             self.current = caller
 
+    def wait_unless(
+        self,
+        condition: Callable[[], bool],
+        timeout: float | None,
+        interruption: Callable[[], int],
+    ) -> bool:
+        """wait_for() that Errno ends with what ``interruption``, asked now and then, gives if not 0."""
+        caller = self.current
+        end = time.monotonic() + (threading.TIMEOUT_MAX if timeout is None else timeout)
+        pause = 0.0005
+        try:
+            while True:
+                left = end - time.monotonic()
+                if left <= 0:
+                    return condition()
+                if self.changed.wait_for(condition, min(pause, left)):
+                    return True
+                code = interruption()
+                if code:
+                    raise Errno(code)
+                # Soon enough for a person, seldom enough not to be felt.
+                pause = min(2 * pause, 0.004)
+        finally:
+            self.current = caller
+
     def sleep(self, seconds: float) -> None:
         """Let others in for a while, whatever happens."""
         caller = self.current
@@ -224,6 +249,14 @@ class SimKernel:
         if self.dying:
             self.changed.wait_for(lambda: not self.dying, _LAST_CALLS)
         self.current = caller
+
+    def request(self, caller: Caller, file: SimFile, number: int, address: int) -> int:
+        """An ioctl of another process; Errno."""
+        return file.ioctl(caller, number, address)
+
+    def library(self, sock: Any, pid: int, process_vm: bool, address: int, probe: str) -> Any:
+        """Who makes the calls of a program with csrc/preload.c; None: a ServedKernel is needed."""
+        return None
 
     def open_node(self, path: str, flags: int) -> int:
         """Open a node for the caller; Errno."""

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from . import _seccomp, namespace
 from .door import Door
@@ -103,6 +104,11 @@ def _become(
         text = f"{step} on this machine: {error.strerror}{where}"
         supervisor.send(text.encode())
         os._exit(CANNOT_RUN)
+    execute(command)
+
+
+def execute(command: Sequence[str]) -> NoReturn:
+    """Become the program, or end as a shell does that cannot."""
     # What Python has changed for itself.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)

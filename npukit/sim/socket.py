@@ -44,8 +44,10 @@ from .core import Errno, KernelOops, LocalCaller, Piece, SimFile, map_pieces
 from .kernel import SimKernel, address_of, as_seen, identity
 
 _CHUNK = 1 << 16
-_MAX_FDS = 253
+MAX_FDS = 253
 """SCM_MAX_FD of the kernel."""
+_LARGEST_COPY = 1 << 28
+"""No driver copies more at once: the kernel's own allocator refuses it."""
 _PATIENCE = 10.0
 """Seconds in which a caller's library must answer before its process counts as dead."""
 
@@ -54,7 +56,7 @@ class Gone(Exception):
     """The other side has closed its end."""
 
 
-def _send(
+def send(
     sock: socket.socket, message: Sequence[Any], payload: bytes = b"", fds: Sequence[int] = ()
 ) -> None:
     ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
@@ -64,9 +66,9 @@ def _send(
         raise Gone from error
 
 
-def _receive(sock: socket.socket) -> tuple[list[Any], bytes, list[int]]:
+def receive(sock: socket.socket) -> tuple[list[Any], bytes, list[int]]:
     try:
-        data, fds, flags, _ = socket.recv_fds(sock, 2 * _CHUNK, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        data, fds, flags, _ = socket.recv_fds(sock, 2 * _CHUNK, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
     except OSError as error:
         raise Gone from error
     if not data:
@@ -139,7 +141,7 @@ class SocketKernel(LinuxKernel):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             sock.connect(self.socket_path)
-            _send(sock, ["hello", self._token])
+            send(sock, ["hello", self._token])
         except BaseException:
             sock.close()
             raise
@@ -158,9 +160,9 @@ class SocketKernel(LinuxKernel):
             sock = self._connect()
         try:
             self._tell_unmapped(sock)
-            _send(sock, [name, *arguments])
+            send(sock, [name, *arguments])
             while True:
-                (kind, *values), payload, fds = _receive(sock)
+                (kind, *values), payload, fds = receive(sock)
                 if kind == "done":
                     break
                 if kind in ("errno", "program", "oops"):
@@ -192,28 +194,28 @@ class SocketKernel(LinuxKernel):
                 (number,) = fds
                 os.set_inheritable(number, not values[0])
                 self._known.add(number)
-                _send(sock, [0, number])
+                send(sock, [0, number])
             elif kind == "take":
                 copy = self._memory.take(values[0])
                 try:
-                    _send(sock, [0], fds=[copy])
+                    send(sock, [0], fds=[copy])
                 finally:
                     os.close(copy)
             elif kind == "shut":
                 self._known.discard(values[0])
                 os.close(values[0])
-                _send(sock, [0])
+                send(sock, [0])
             elif kind == "cloexec":
-                _send(sock, [0, not os.get_inheritable(values[0])])
+                send(sock, [0, not os.get_inheritable(values[0])])
             elif kind == "read":
-                _send(sock, [0], self._memory.copy_from_user(values[0], values[1]))
+                send(sock, [0], self._memory.copy_from_user(values[0], values[1]))
             elif kind == "write":
                 self._memory.copy_to_user(values[0], payload)
-                _send(sock, [0])
+                send(sock, [0])
         except Errno as error:
-            _send(sock, [error.code])
+            send(sock, [error.code])
         except OSError as error:
-            _send(sock, [error.errno])
+            send(sock, [error.errno])
 
     def _tell_unmapped(self, sock: socket.socket) -> None:
         tokens = []
@@ -221,7 +223,7 @@ class SocketKernel(LinuxKernel):
             while True:
                 tokens.append(self._unmapped.popleft())
         if tokens:
-            _send(sock, ["unmapped", *tokens])
+            send(sock, ["unmapped", *tokens])
 
     def _forget(self, token: int) -> None:
         """A mapping is gone; the collector may call this anywhere, so nothing is awaited."""
@@ -344,52 +346,28 @@ def _forget_in(kernel: weakref.ref[SocketKernel], token: int) -> None:
 # ---- The server's side --------------------------------------------------------------------------
 
 
-class RemoteCaller:
-    """A process that calls over the socket."""
+class SocketCaller:
+    """A process that calls over a socket: what it has to give for its calls."""
 
-    def __init__(self, pid: int, process_vm: bool, here: threading.local) -> None:
+    def __init__(self, pid: int, process_vm: bool) -> None:
         self.pid = pid
         self.files: dict[int, SimFile] = {}
-        self.mappings: dict[int, list[Callable[[], None]]] = {}
-        self.connections = 0
-        self.calls = 0
-        """Calls under way."""
-        self._next_mapping = 0
-        self._next_lost = -2
+        self.bytes_in, self.bytes_out = 0, 0
+        """What its calls have read from and written to its memory."""
         self._process_vm = process_vm
-        self._here = here
-        self._pidfd = os.pidfd_open(pid)
-        self._poll = select.poll()
-        self._poll.register(self._pidfd, select.POLLIN)
 
-    @property
-    def alive(self) -> bool:
-        return self._pidfd >= 0 and not self._poll.poll(0)
-
-    def forget(self) -> None:
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-            self._pidfd = -1
-
-    def keep(self, releases: list[Callable[[], None]]) -> int:
-        """A mapping of the process; what names it."""
-        self._next_mapping += 1
-        self.mappings[self._next_mapping] = releases
-        return self._next_mapping
-
-    def unmapped(self, token: int) -> None:
-        for release in self.mappings.pop(token, []):
-            release()
+    def _connection(self) -> socket.socket:
+        """The connection of the call that this thread serves."""
+        raise NotImplementedError
 
     def _ask(
         self, kind: str, *values: Any, payload: bytes = b"", fds: Sequence[int] = ()
     ) -> tuple[list[Any], bytes, list[int]]:
         """Ask the library of the caller, which is in the call that this thread serves."""
-        sock: socket.socket = self._here.connection
+        sock = self._connection()
         sock.settimeout(_PATIENCE)
         try:
-            _send(sock, [kind, *values], payload, fds)
-            (code, *answer), payload, received = _receive(sock)
+            (code, *answer), payload, received = self._exchange(sock, [kind, *values], payload, fds)
         except Gone:
             # What follows must come to nothing, as for a process that dies inside a system call.
             with contextlib.suppress(OSError):
@@ -401,16 +379,11 @@ class RemoteCaller:
             raise Errno(code)
         return answer, payload, received
 
-    def give(self, fd: int) -> int:
-        try:
-            (number,), _, _ = self._ask("give", not os.get_inheritable(fd), fds=[fd])
-            return int(number)
-        except Errno:
-            # It died: whatever the driver made belongs to it for the moment that is left.
-            self._next_lost -= 1
-            return self._next_lost
-        finally:
-            os.close(fd)
+    def _exchange(
+        self, sock: socket.socket, message: list[Any], payload: bytes, fds: Sequence[int]
+    ) -> tuple[list[Any], bytes, list[int]]:
+        send(sock, message, payload, fds)
+        return receive(sock)
 
     def take(self, fd: int) -> int:
         number = ctypes.c_int32(fd).value
@@ -432,6 +405,9 @@ class RemoteCaller:
         if size == 0:
             return b""
         _check_range(address, size)
+        if size > _LARGEST_COPY:
+            raise Errno(errno.ENOMEM)
+        self.bytes_in += size
         if self._process_vm:
             buffer = ctypes.create_string_buffer(size)
             count = self._move("process_vm_readv", buffer, address, size)
@@ -441,12 +417,15 @@ class RemoteCaller:
         for start in range(0, size, _CHUNK):
             part = min(_CHUNK, size - start)
             parts.append(self._ask("read", address + start, part)[1])
+            if len(parts[-1]) != part:
+                raise Errno(errno.EFAULT)
         return b"".join(parts)
 
     def copy_to_user(self, address: int, data: bytes) -> None:
         if not data:
             return
         _check_range(address, len(data))
+        self.bytes_out += len(data)
         if self._process_vm:
             buffer = ctypes.create_string_buffer(data, len(data))
             if self._move("process_vm_writev", buffer, address, len(data)) is not None:
@@ -467,6 +446,57 @@ class RemoteCaller:
         if count != size:
             raise Errno(errno.EFAULT)
         return int(count)
+
+
+class RemoteCaller(SocketCaller):
+    """A process with a SocketKernel."""
+
+    def __init__(self, pid: int, process_vm: bool, here: threading.local) -> None:
+        super().__init__(pid, process_vm)
+        self.mappings: dict[int, list[Callable[[], None]]] = {}
+        self.connections = 0
+        self.calls = 0
+        """Calls under way."""
+        self._next_mapping = 0
+        self._next_lost = -2
+        self._here = here
+        self._pidfd = os.pidfd_open(pid)
+        self._poll = select.poll()
+        self._poll.register(self._pidfd, select.POLLIN)
+
+    def _connection(self) -> socket.socket:
+        sock: socket.socket = self._here.connection
+        return sock
+
+    @property
+    def alive(self) -> bool:
+        return self._pidfd >= 0 and not self._poll.poll(0)
+
+    def forget(self) -> None:
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def keep(self, releases: list[Callable[[], None]]) -> int:
+        """A mapping of the process; what names it."""
+        self._next_mapping += 1
+        self.mappings[self._next_mapping] = releases
+        return self._next_mapping
+
+    def unmapped(self, token: int) -> None:
+        for release in self.mappings.pop(token, []):
+            release()
+
+    def give(self, fd: int) -> int:
+        try:
+            (number,), _, _ = self._ask("give", not os.get_inheritable(fd), fds=[fd])
+            return int(number)
+        except Errno:
+            # It died: whatever the driver made belongs to it for the moment that is left.
+            self._next_lost -= 1
+            return self._next_lost
+        finally:
+            os.close(fd)
 
 
 def _check_range(address: int, size: int) -> None:
@@ -558,11 +588,14 @@ class SocketServer:
         self._here.connection = sock
         caller = None
         try:
-            (kind, token), _, _ = _receive(sock)
-            if kind == "hello":
+            (kind, *values), _, _ = receive(sock)
+            if kind == "library":
+                self._serve_library(sock, *values)
+            elif kind == "hello":
+                (token,) = values
                 caller = self._enter(_peer(sock), str(token))
                 while True:
-                    message, _, _ = _receive(sock)
+                    message, _, _ = receive(sock)
                     self._answer(sock, caller, message)
         except (Gone, OSError, ValueError, TypeError):
             # It has gone, or it does not speak our language.
@@ -573,6 +606,13 @@ class SocketServer:
             if caller is not None:
                 self._leave(caller)
             self._threads.discard(threading.current_thread())
+
+    def _serve_library(self, sock: socket.socket, address: int, probe: str) -> None:
+        """Serve a thread of a program that has csrc/preload.c."""
+        library = self.kernel.library(sock, _peer(sock), self._process_vm, address, probe)
+        while library is not None:
+            message, _, _ = receive(sock)
+            library.answer(*message)
 
     def _enter(self, pid: int, token: str) -> RemoteCaller:
         with self.kernel.lock:
@@ -621,7 +661,7 @@ class SocketServer:
                 try:
                     value = self._do(caller, name, arguments, fds, held)
                     # Sent with the lock held, so that the descriptors cannot be closed before.
-                    _send(sock, ["done", value], fds=fds)
+                    send(sock, ["done", value], fds=fds)
                     return
                 finally:
                     self.kernel.current = caller
@@ -641,7 +681,7 @@ class SocketServer:
             raise
         except Exception:
             reply = ["oops", traceback.format_exc()]
-        _send(sock, reply)
+        send(sock, reply)
 
     def _do(
         self,
@@ -671,7 +711,7 @@ class SocketServer:
         file.holders += 1
         held.append(file)
         if name == "ioctl":
-            return file.ioctl(caller, arguments[1], arguments[2])
+            return kernel.request(caller, file, arguments[1], arguments[2])
         if name == "mmap":
             return self._mmap(caller, file, arguments[1:], fds)
         if name == "close":
@@ -690,7 +730,7 @@ class SocketServer:
     ) -> Any:
         area = file.mmap(caller, *arguments)
         fds += dict.fromkeys(piece.fd for piece in area.pieces)
-        if len(fds) > _MAX_FDS:
+        if len(fds) > MAX_FDS:
             fds.clear()
             area.unmapped()
             raise Errno(errno.ENOMEM)

@@ -34,7 +34,8 @@ static void bad_pointers(int fd)
     *(struct dma_heap_alloc *)hole = (struct dma_heap_alloc){.len = 4096};
     CHECK(mprotect(hole, 4096, PROT_READ) == 0);
     CHECK(fails(heap, DMA_HEAP_ALLOC, hole) == EFAULT);
-    CHECK(fails(next, _IOW('b', 0, uint64_t), &(uint64_t){2}) == ENOTTY);
+    int code = fails(next, _IOW('b', 0, uint64_t), &(uint64_t){2});
+    CHECK(code == ENOTTY || code == EBADF);
     close(next);
     close(heap);
     CHECK(mprotect(hole, 4096, PROT_NONE) == 0);
