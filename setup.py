@@ -36,6 +36,13 @@ class BuildExt(build_ext):
         return super().get_ext_filename(fullname)
 
 
+LIBRARY = Extension(
+    "npukit.sim.library",
+    ["csrc/preload.c"],
+    extra_compile_args=CFLAGS,
+    extra_link_args=["-pthread"],
+)
+
 setup(
     cmdclass={"build_ext": BuildExt},
     ext_modules=cythonize(
@@ -46,13 +53,8 @@ setup(
             ),
             extension("npukit.sim._seccomp", ["csrc/seccomp.c"]),
             extension("npukit.sim._rk3588", ["csrc/cpu.c", *sorted(glob("csrc/rk3588*.c"))]),
+            LIBRARY,
         ],
         compiler_directives={"language_level": 3, "embedsignature": True},
-    )
-    + [
-        Extension(
-            "npukit.sim.library", ["csrc/preload.c"],
-            extra_compile_args=CFLAGS, extra_link_args=["-pthread"],
-        )
-    ],
+    ),
 )

@@ -170,7 +170,7 @@ class SimKernel:
         timeout: float | None,
         interruption: Callable[[], int],
     ) -> bool:
-        """wait_for() that Errno ends with what ``interruption``, asked now and then, gives if not 0."""
+        """wait_for() that ends with Errno when ``interruption``, asked now and then, gives one."""
         caller = self.current
         end = time.monotonic() + (threading.TIMEOUT_MAX if timeout is None else timeout)
         pause = 0.0005

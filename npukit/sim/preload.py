@@ -133,7 +133,7 @@ class ServedKernel(SimKernel):
     """A simulated machine to be served to programs with the library, and to any SocketKernel.
 
     ``report``: count what they ask for. ``name`` stands before what is said on standard error.
-    close() ends it; nothing may be served any more then.
+    shut_down() ends it; nothing may be served any more then.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class ServedKernel(SimKernel):
         self._over = False
         self._thread: threading.Thread | None = None
 
-    def close(self) -> None:
+    def shut_down(self) -> None:
         """Let go of all that is still held. Idempotent."""
         if self._over:
             return
@@ -182,6 +182,11 @@ class ServedKernel(SimKernel):
         self._epoll.close()
         for fd in (self._inotify, self._wake, self._waker):
             os.close(fd)
+
+    @property
+    def held(self) -> bool:
+        """Whether any program has an open file or a mapping."""
+        return bool(self._stand_ins or self._mapped)
 
     def say(self, text: str) -> None:
         print(f"{self.name}: {text}", file=sys.stderr, flush=True)
@@ -423,9 +428,9 @@ class ServedKernel(SimKernel):
         super().enter(caller)
 
     def _put(self, file: SimFile) -> None:
-        if self.report is not None and file.holders == 1 and isinstance(file, DrmFileSim):
-            if file.handles:
-                self.report.leaked[file.device.name] += len(file.handles)
+        if self.report is not None and isinstance(file, DrmFileSim):
+            left = len(file.handles) if file.holders == 1 else 0
+            self.report.leaked.update({file.device.name: left} if left else {})
         self.put(file)
 
     def _end(self, writer: int) -> None:

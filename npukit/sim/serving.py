@@ -67,7 +67,7 @@ def serve_until_told(
             signal.sigwait(told)
         _end(kernel)
     finally:
-        kernel.close()
+        kernel.shut_down()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, told)
 
 
@@ -96,7 +96,7 @@ def run_preloaded(
             path = os.path.join(folder, "machine")
             return _run(kernel, plan, path, namespaces)
     finally:
-        kernel.close()
+        kernel.shut_down()
 
 
 class Plan(NamedTuple):
@@ -128,7 +128,9 @@ def _plan(command: Sequence[str], library: str | None) -> Plan | str:
         run.insert(0, name)
     file = Path(library) if library is not None else library_path(machine)
     if not file.exists():
-        return f"{file} is missing: it is built with the package, for aarch64 by make preload-aarch64"
+        return (
+            f"{file} is missing: it is built with the package, for aarch64 by make preload-aarch64"
+        )
     variables = {}
     if emulator is None and machine == here:
         old = os.environ.get("LD_PRELOAD", "")

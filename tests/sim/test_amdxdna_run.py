@@ -23,9 +23,10 @@ print("all passed")
 """
 
 
-@pytest.mark.parametrize("name", ["amdxdna"])
-def test_an_unmodified_program_runs_kernels(name: str) -> None:
-    command = [sys.executable, "-m", "npukit", "sim", "run", "--device", name, "--"]
+@pytest.mark.parametrize("door", ["seccomp", "preload"])
+def test_an_unmodified_program_runs_kernels(door: str) -> None:
+    options = ["--door", door, "--device", "amdxdna"]
+    command = [sys.executable, "-m", "npukit", "sim", "run", *options, "--"]
     result = subprocess.run(
         [*command, sys.executable, "-c", PROGRAM],
         cwd=ROOT,

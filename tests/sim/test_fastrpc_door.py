@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A C program that knows nothing of npukit uses the simulated CDSP through the seccomp door."""
+"""A C program that knows nothing of npukit uses the simulated CDSP through both doors."""
 
 import shutil
 import subprocess
@@ -13,8 +13,9 @@ LIMIT = 60
 """Seconds after which a run is stopped as hung; each takes a few at most."""
 
 
-def door(*command: str | Path) -> "subprocess.CompletedProcess[str]":
-    arguments = ["sim", "run", "--device", "fastrpc-cdsp", "--", *map(str, command)]
+def door(*command: str | Path, kind: str = "seccomp") -> "subprocess.CompletedProcess[str]":
+    options = ["--door", kind, "--device", "fastrpc-cdsp"]
+    arguments = ["sim", "run", *options, "--", *map(str, command)]
     return subprocess.run(
         [sys.executable, "-m", "npukit", *arguments],
         cwd=ROOT,
@@ -55,12 +56,14 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-def test_every_request_and_result(client: Path) -> None:
-    result = door(client)
+@pytest.mark.parametrize("kind", ["seccomp", "preload"])
+def test_every_request_and_result(client: Path, kind: str) -> None:
+    result = door(client, kind=kind)
     assert (result.returncode, result.stdout) == (0, "ok\n"), result.stderr
 
 
-def test_npukit_itself_through_the_door() -> None:
+@pytest.mark.parametrize("kind", ["seccomp", "preload"])
+def test_npukit_itself_through_the_door(kind: str) -> None:
     code = (
         "from npukit.devices.fastrpc import UNVERIFIED, FastRpcDevice, Host\n"
         "from npukit.sim.cdsp import SHELL\n"
@@ -72,5 +75,5 @@ def test_npukit_itself_through_the_door() -> None:
         "        echo.transform_mapped(buffer.map_to_dsp(), 8192, 5)\n"
         "        print(set(buffer.array().tolist()))\n"
     )
-    result = door(sys.executable, "-W", "error", "-c", code)
+    result = door(sys.executable, "-W", "error", "-c", code, kind=kind)
     assert (result.returncode, result.stdout) == (0, "True b'abc'\n{5}\n"), result.stderr

@@ -49,10 +49,16 @@ def start(command: list[str]) -> "subprocess.CompletedProcess[str]":
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def door(*command: str | Path, options: tuple[str, ...] = ()) -> "subprocess.CompletedProcess[str]":
-    """Run a program in the door."""
-    run = [sys.executable, "-m", "npukit", "sim", "run"]
+def door(
+    *command: str | Path, options: tuple[str, ...] = (), kind: str = "seccomp"
+) -> "subprocess.CompletedProcess[str]":
+    """Run a program in a door."""
+    run = [sys.executable, "-m", "npukit", "sim", "run", "--door", kind]
     return start([*run, *options, "--", *map(str, command)])
+
+
+both = pytest.mark.parametrize("kind", ["seccomp", "preload"])
+"""Where what must hold is the same in both doors."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -96,12 +102,14 @@ def succeeds(result: "subprocess.CompletedProcess[str]", stderr: str = "") -> No
 
 
 @pytest.mark.parametrize("node", [CARD, RENDER])
-def test_rknpu(clients: Path, node: str) -> None:
-    succeeds(door(clients / "matmul", "rknpu", node, clients / "rknpu.job"))
+@both
+def test_rknpu(clients: Path, node: str, kind: str) -> None:
+    succeeds(door(clients / "matmul", "rknpu", node, clients / "rknpu.job", kind=kind))
 
 
-def test_rocket(clients: Path) -> None:
-    succeeds(door(clients / "matmul", "rocket", ROCKET, clients / "rocket.job"))
+@both
+def test_rocket(clients: Path, kind: str) -> None:
+    succeeds(door(clients / "matmul", "rocket", ROCKET, clients / "rocket.job", kind=kind))
 
 
 def test_a_static_program(clients: Path) -> None:
@@ -113,41 +121,50 @@ def test_a_static_program(clients: Path) -> None:
     succeeds(door(static, "rknpu", RENDER, clients / "rknpu.job"))
 
 
-def test_python_alone(clients: Path) -> None:
+@both
+def test_python_alone(clients: Path, kind: str) -> None:
     client = ROOT / "tests/clients/python_client.py"
-    succeeds(door(sys.executable, client, ROCKET, clients / "rocket.job"))
+    succeeds(door(sys.executable, client, ROCKET, clients / "rocket.job", kind=kind))
 
 
-def test_threads(clients: Path) -> None:
-    succeeds(door(clients / "threads", ROCKET, clients / "rocket.job", "8", "5"))
+@both
+def test_threads(clients: Path, kind: str) -> None:
+    succeeds(door(clients / "threads", ROCKET, clients / "rocket.job", "8", "5", kind=kind))
 
 
-def test_open_files(clients: Path) -> None:
+@both
+def test_open_files(clients: Path, kind: str) -> None:
     """fork, dup, exec, sockets, mappings, dma-bufs."""
-    succeeds(door(clients / "files", ROCKET, clients / "rocket.job", HEAP))
+    succeeds(door(clients / "files", ROCKET, clients / "rocket.job", HEAP, kind=kind))
 
 
-def test_signals(clients: Path) -> None:
+@both
+def test_signals(clients: Path, kind: str) -> None:
     arguments = (ROCKET, clients / "rocket.job", CARD, clients / "rknpu.job")
-    succeeds(door(clients / "signals", *arguments))
+    succeeds(door(clients / "signals", *arguments, kind=kind))
 
 
-def test_hostile_programs(clients: Path) -> None:
+@both
+def test_hostile_programs(clients: Path, kind: str) -> None:
     succeeds(
-        door(clients / "hostile", ROCKET, clients / "rocket.job", CARD, HEAP),
+        door(clients / "hostile", ROCKET, clients / "rocket.job", CARD, HEAP, kind=kind),
         r"npukit sim run: a real kernel would crash here: .*\n",
     )
 
 
-def test_death_at_any_moment(clients: Path) -> None:
+@both
+def test_death_at_any_moment(clients: Path, kind: str) -> None:
     seed = str(time.time_ns() % 100000)
-    result = door(clients / "churn", ROCKET, clients / "rocket.job", HEAP, str(KILLS), seed)
+    result = door(
+        clients / "churn", ROCKET, clients / "rocket.job", HEAP, str(KILLS), seed, kind=kind
+    )
     succeeds(result)
 
 
 @pytest.mark.parametrize("device", [ROCKET, CARD])
-def test_npukit_itself(device: str) -> None:
-    result = door(sys.executable, "-m", "npukit", "smoke", "--json", "--device", device)
+@both
+def test_npukit_itself(device: str, kind: str) -> None:
+    result = door(sys.executable, "-m", "npukit", "smoke", "--json", "--device", device, kind=kind)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -169,12 +186,14 @@ with npukit.open(sys.argv[1]) as device, device.alloc(1 << 16) as buffer:
         ("rknpu-misc", "/dev/rknpu"),
     ],
 )
-def test_memory_of_other_devices(name: str, path: str) -> None:
-    result = door(sys.executable, "-c", MEMORY, path, options=("--device", name))
+@both
+def test_memory_of_other_devices(name: str, path: str, kind: str) -> None:
+    result = door(sys.executable, "-c", MEMORY, path, options=("--device", name), kind=kind)
     assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
 
 
-def test_an_open_that_fails() -> None:
+@both
+def test_an_open_that_fails(kind: str) -> None:
     """A DSP has 12 sessions; a 13th open is refused, until one is closed."""
     script = (
         "import os\n"
@@ -186,23 +205,25 @@ def test_an_open_that_fails() -> None:
         "    fds.append(os.open('/dev/fastrpc-cdsp', os.O_RDWR))\n"
         "print(os.get_inheritable(fds[0]))"
     )
-    result = door(sys.executable, "-c", script, options=("--device", "fastrpc-cdsp"))
+    result = door(sys.executable, "-c", script, options=("--device", "fastrpc-cdsp"), kind=kind)
     assert result.stdout.split() == [str(errno.EBUSY), str(errno.EBUSY), "False"], result.stderr
 
 
-def test_devices_are_found() -> None:
-    result = door(sys.executable, "-m", "npukit", "devices")
+@both
+def test_devices_are_found(kind: str) -> None:
+    result = door(sys.executable, "-m", "npukit", "devices", kind=kind)
     assert ROCKET in result.stdout
     assert CARD in result.stdout
 
 
-def test_sysfs() -> None:
+@both
+def test_sysfs(kind: str) -> None:
     script = (
         "basename $(readlink -f /sys/class/accel/accel0/device/driver);"
         "basename $(readlink -f /sys/class/drm/renderD129/device/driver);"
         "cat /sys/dev/char/261:0/uevent; ls /sys/class/net /sys/devices/system/cpu >/dev/null"
     )
-    result = door("sh", "-c", script)
+    result = door("sh", "-c", script, kind=kind)
     assert result.stdout == "rocket\nRKNPU\nMAJOR=261\nMINOR=0\nDEVNAME=accel/accel0\n"
     assert result.stderr == ""
 
@@ -224,11 +245,12 @@ def test_character_devices() -> None:
     assert door("stat", "-c", "%F", CARD).stdout == "regular file\n"
 
 
-def test_the_rest_of_dev() -> None:
+@both
+def test_the_rest_of_dev(kind: str) -> None:
     script = "echo x > /dev/null; head -c 3 /dev/zero | wc -c; ls -d /dev/shm /dev/pts /dev/dri/*"
-    result = door("sh", "-c", script, options=("--device", "rknpu"))
+    result = door("sh", "-c", script, options=("--device", "rknpu"), kind=kind)
     assert result.stdout.split() == ["3", CARD, RENDER, "/dev/pts", "/dev/shm"]
-    assert door("ls", "/dev/accel", options=("--device", "rknpu")).returncode == 2
+    assert door("ls", "/dev/accel", options=("--device", "rknpu"), kind=kind).returncode == 2
 
 
 # Loads all while it still may read this checkout, and becomes what an ordinary user's process is.
@@ -290,9 +312,10 @@ def test_what_is_impossible_is_said() -> None:
     )
 
 
-def test_processes_left_behind_are_served_to_their_end(clients: Path) -> None:
+@both
+def test_processes_left_behind_are_served_to_their_end(clients: Path, kind: str) -> None:
     run = f"{clients}/matmul rocket {ROCKET} {clients}/rocket.job"
-    result = door("sh", "-c", f"(sleep 0.3; {run}) & exit 3")
+    result = door("sh", "-c", f"(sleep 0.3; {run}) & exit 3", kind=kind)
     assert (result.returncode, result.stdout) == (3, "equal\n")
 
 
@@ -317,9 +340,15 @@ def test_a_termination_is_passed_on() -> None:
     assert (process.returncode, out) == (4, "told\n")
 
 
-def test_the_report(clients: Path) -> None:
+@both
+def test_the_report(clients: Path, kind: str) -> None:
     result = door(
-        clients / "matmul", "rocket", ROCKET, clients / "rocket.job", options=("--report",)
+        clients / "matmul",
+        "rocket",
+        ROCKET,
+        clients / "rocket.job",
+        options=("--report",),
+        kind=kind,
     )
     lines = [" ".join(line.split()) for line in result.stderr.splitlines()]
     assert lines[0] == "npukit sim run: report"
@@ -329,7 +358,13 @@ def test_the_report(clients: Path) -> None:
     assert "124 bytes read from the program, 24 written" in lines
 
     result = door(
-        clients / "hostile", ROCKET, clients / "rocket.job", CARD, HEAP, options=("--report",)
+        clients / "hostile",
+        ROCKET,
+        clients / "rocket.job",
+        CARD,
+        HEAP,
+        options=("--report",),
+        kind=kind,
     )
     lines = [" ".join(line.split()) for line in result.stderr.splitlines()]
     assert any("buffers still open at the last close" in line for line in lines)
@@ -337,9 +372,44 @@ def test_the_report(clients: Path) -> None:
     assert any("strict mode would have refused: rocket: job 0" in line for line in lines)
 
 
-def test_strict_mode(clients: Path) -> None:
+@both
+def test_strict_mode(clients: Path, kind: str) -> None:
     result = door(
-        clients / "hostile", ROCKET, clients / "rocket.job", CARD, HEAP, options=("--strict",)
+        clients / "hostile",
+        ROCKET,
+        clients / "rocket.job",
+        CARD,
+        HEAP,
+        options=("--strict",),
+        kind=kind,
     )
     assert result.returncode == 1
     assert "npukit sim run: strict: rocket: job 0 of 1 is dropped" in result.stderr
+
+
+@both
+def test_strict_mode_tells_of_stray_mappings(kind: str) -> None:
+    script = (
+        "import mmap, os\n"
+        f"fd = os.open('{ROCKET}', os.O_RDWR)\n"
+        "try: mmap.mmap(fd, 8192, offset=1 << 33)\n"
+        "except OSError as error: print(error.errno)"
+    )
+    for options, said in (
+        (("--strict",), "npukit sim run: strict: mmap of 8192 bytes at 0x200000000 gets EINVAL\n"),
+        ((), ""),
+    ):
+        result = door(sys.executable, "-c", script, options=options, kind=kind)
+        assert (result.stdout, result.stderr) == (f"{errno.EINVAL}\n", said)
+
+
+@both
+def test_where_namespaces_are_forbidden(clients: Path, kind: str) -> None:
+    """The limit of a user namespace of the test's own stands for a machine that forbids them."""
+    forbid = "echo 0 > /proc/sys/user/max_mnt_namespaces"
+    if shutil.which("unshare") is None or start(["unshare", "-Ur", "sh", "-c", forbid]).returncode:
+        pytest.skip("no user namespace in which to forbid others")
+    run = f"{sys.executable} -m npukit sim run --door {kind} -- "
+    program = f"{clients}/matmul rocket {ROCKET} {clients}/rocket.job"
+    result = start(["unshare", "-Ur", "sh", "-c", f"{forbid} && {run}{program}"])
+    succeeds(result, r"npukit sim run: no mount namespace on this machine \(No space.*\): .*\n")

@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: MIT
+"""The preload door: the library, its server, and programs for AArch64. What both doors do alike is
+in test_run.py."""
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from raw import JOB_BYTES
+from support import ROOT, no_leak, wait_until
+from test_run import CARD, HEAP, LIMIT, RENDER, ROCKET, door, job, start, succeeds
+
+import npukit
+from npukit.abi import rocket
+from npukit.sim import SocketKernel, serve
+from npukit.sim.preload import ServedKernel
+from npukit.sim.serving import library_path
+
+KILLS = int(os.environ.get("NPUKIT_KILLS", "50"))
+
+
+def build(folder: Path, compiler: str) -> Path:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler} to compile the clients")
+    flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]
+    for source in (ROOT / "tests/clients").glob("*.c"):
+        subprocess.run([compiler, *flags, source, "-o", folder / source.stem], check=True)
+    (folder / "rocket.job").write_bytes(job(0))
+    (folder / "rknpu.job").write_bytes(job((1 << 32) - JOB_BYTES))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("clients"), "gcc")
+
+
+@pytest.fixture(scope="module")
+def aarch64(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the clients and the library for AArch64."""
+    if shutil.which("qemu-aarch64") is None:
+        pytest.skip("no qemu-aarch64 (package qemu-user)")
+    folder = build(tmp_path_factory.mktemp("aarch64"), "aarch64-linux-gnu-gcc")
+    command = ["aarch64-linux-gnu-gcc", "-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden"]
+    source = ROOT / "csrc/preload.c"
+    subprocess.run([*command, "-shared", source, "-o", folder / "library.so"], check=True)
+    return folder
+
+
+# ---- AArch64
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("matmul", ("rocket", ROCKET, "rocket.job")),
+        ("matmul", ("rknpu", RENDER, "rknpu.job")),
+        ("threads", (ROCKET, "rocket.job", "8", "5")),
+        ("files", (ROCKET, "rocket.job", HEAP)),
+        ("signals", (ROCKET, "rocket.job", CARD, "rknpu.job")),
+        ("hostile", (ROCKET, "rocket.job", CARD, HEAP)),
+        ("churn", (ROCKET, "rocket.job", HEAP, str(KILLS), "1")),
+    ],
+)
+def test_programs_for_aarch64(aarch64: Path, name: str, arguments: tuple[str, ...]) -> None:
+    paths = [aarch64 / each if each.endswith(".job") else each for each in arguments]
+    options = ("--library", str(aarch64 / "library.so"))
+    result = door(aarch64 / name, *paths, options=options, kind="preload")
+    said = r"npukit sim run: a real kernel would crash here: .*\n" if name == "hostile" else ""
+    succeeds(result, said)
+
+
+@pytest.mark.qemu
+def test_an_emulator_that_is_named(aarch64: Path) -> None:
+    options = ("--library", str(aarch64 / "library.so"))
+    program = ("qemu-aarch64", aarch64 / "matmul", "rocket", ROCKET, aarch64 / "rocket.job")
+    succeeds(door(*program, options=options, kind="preload"))
+
+
+def test_what_cannot_be_preloaded_is_said(tmp_path: Path) -> None:
+    def program(machine: int, *kinds: int) -> Path:
+        head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+        head += struct.pack(
+            "<HHIQQQIHHHHHH", 2, machine, 1, 0, 64, 0, 0, 64, 56, len(kinds), 0, 0, 0
+        )
+        path = tmp_path / f"{machine}-{len(kinds)}"
+        path.write_bytes(
+            head + b"".join(struct.pack("<I", kind).ljust(56, b"\0") for kind in kinds)
+        )
+        path.chmod(0o755)
+        return path
+
+    script = tmp_path / "script"
+    script.write_text(f"#!{program(62, 1)}\n")
+    script.chmod(0o755)
+    for path in (program(62, 1), program(183), script):
+        result = door(path, kind="preload")
+        assert result.returncode == 125
+        assert result.stderr == (
+            f"npukit sim run: {path} is statically linked: no library can be preloaded into it; "
+            "--door seccomp runs it\n"
+        )
+    result = door(program(8, 1, 3), kind="preload")
+    assert result.returncode == 125
+    assert "is for machine 8, and there is no qemu-machine 8" in result.stderr
+    missing = door("/no/such/program", kind="preload")
+    assert missing.returncode == 127
+    assert missing.stderr == "npukit sim run: /no/such/program: no such program\n"
+
+
+# ---- What programs do with descriptors, paths and stat
+
+
+def python(script: str, *options: str) -> str:
+    result = door(sys.executable, "-W", "error", "-c", script, options=options, kind="preload")
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
+
+
+def test_nodes_without_a_namespace(clients: Path) -> None:
+    options = ("--no-namespace",)
+    for name, arguments in (("files", (HEAP,)), ("churn", (HEAP, "10", "1"))):
+        job_path = clients / "rocket.job"
+        succeeds(
+            door(clients / name, ROCKET, job_path, *arguments, options=options, kind="preload")
+        )
+    script = f"""
+import os, stat
+path = {ROCKET!r}
+fds = [os.open(path, os.O_RDWR), os.open("accel0", os.O_RDWR, dir_fd=os.open("/dev", 0))] \
+    if os.path.isdir("/dev/accel") else [os.open(path, os.O_RDWR)]
+os.chdir("/dev")
+fds.append(os.open("accel/accel0", os.O_RDWR))
+for status in (os.stat(path), os.lstat(path), *map(os.fstat, fds)):
+    assert stat.S_ISCHR(status.st_mode), status
+    assert (os.major(status.st_rdev), os.minor(status.st_rdev)) == (261, 0)
+assert os.path.exists(path) and os.access(path, os.W_OK) and not os.access(path, os.X_OK)
+assert not os.path.exists("/dev/accel/accel77")
+assert not os.get_inheritable(fds[0]) and os.lseek(fds[0], 5, 0) == 0
+try: os.open(path, os.O_RDWR | os.O_EXCL)
+except OSError as error: print(error.errno)
+"""
+    assert python(script, *options) == f"{errno.EBUSY}\n"
+
+
+def test_a_program_may_close_all_that_it_does_not_know() -> None:
+    """The library's own connections among them; other files take their numbers."""
+    script = f"""
+import fcntl, os, resource
+def buffer():
+    fd = os.open({ROCKET!r}, os.O_RDWR)
+    return fd, fcntl.ioctl(fd, {int(rocket.DRM_IOCTL_ROCKET_CREATE_BO)}, (4096).to_bytes(24, "little"))
+fd, _ = buffer()
+most = 2000
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+for _ in range(3):
+    os.closerange(3, most)
+    null = os.open("/dev/null", os.O_RDWR)
+    for number in range(900, 910): os.dup2(null, number)
+    fd, answer = buffer()
+    assert answer[4] == 1 and os.fstat(905).st_rdev == os.fstat(null).st_rdev
+print("good")
+"""
+    assert python(script) == "good\n"
+
+
+def test_thousands_of_mappings() -> None:
+    script = f"""
+import fcntl, mmap, os
+fd = os.open({ROCKET!r}, os.O_RDWR)
+maps = []
+for number in range(2000):
+    answer = fcntl.ioctl(fd, {int(rocket.DRM_IOCTL_ROCKET_CREATE_BO)}, (4096).to_bytes(24, "little"))
+    maps.append(mmap.mmap(fd, 4096, offset=int.from_bytes(answer[16:], "little")))
+    maps[-1][:4] = number.to_bytes(4, "little")
+print(all(int.from_bytes(each[:4], "little") == number for number, each in enumerate(maps)))
+"""
+    assert python(script) == "True\n"
+
+
+def test_without_a_server_no_node_is_opened() -> None:
+    environment = {"LD_PRELOAD": str(library_path()), "NPUKIT_SIM": "/no/such/socket"}
+    script = (
+        "import os\n"
+        "for path in '/dev/null', '/dev/accel/accel0', '/dev/accel/accel0':\n"
+        "    try: os.close(os.open(path, 0)); print('good')\n"
+        "    except OSError as error: print(error.errno)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=True,
+    )
+    assert result.stdout.split() == ["good", str(errno.ENODEV), str(errno.ENODEV)]
+    assert result.stderr == (
+        "npukit: nobody serves a simulated machine at /no/such/socket (No such file or directory)\n"
+    )
+
+
+# ---- The server
+
+
+@contextlib.contextmanager
+def served(path: Path, process_vm: bool = True) -> Iterator[ServedKernel]:
+    kernel = ServedKernel(["rocket", "rknpu", "dma_heap"])
+    try:
+        with serve(kernel, path, process_vm=process_vm):
+            yield kernel
+    finally:
+        kernel.shut_down()
+
+
+def preloaded(path: Path, *command: str | Path) -> "subprocess.Popen[str]":
+    environment = {"LD_PRELOAD": str(library_path()), "NPUKIT_SIM": str(path)}
+    return subprocess.Popen(
+        list(map(str, command)),
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: "subprocess.Popen[str]") -> None:
+    out, err = process.communicate(timeout=LIMIT)
+    assert (process.returncode, out, err) == (0, "equal\n", "")
+
+
+def nothing_is_held(kernel: ServedKernel) -> bool:
+    with kernel.lock:
+        kernel.enter(kernel.current)
+        return not kernel.held and all(
+            device.pages._users == 0 for device in kernel.devices if hasattr(device, "pages")
+        )
+
+
+def test_what_programs_held_is_given_back(clients: Path, tmp_path: Path) -> None:
+    with no_leak(), served(tmp_path / "machine") as kernel:
+        arguments = (ROCKET, clients / "rocket.job")
+        programs = [
+            preloaded(tmp_path / "machine", clients / "threads", *arguments, "4", "5")
+            for _ in range(3)
+        ]
+        # Its job's place is the first, which nobody else may have then.
+        for program in programs:
+            out, err = program.communicate(timeout=LIMIT)
+            assert (program.returncode, out) == (0, "equal\n"), err
+        wait_until(lambda: nothing_is_held(kernel))
+        finish(preloaded(tmp_path / "machine", clients / "files", *arguments, HEAP))
+        wait_until(lambda: nothing_is_held(kernel))
+
+
+HOLDER = """
+import fcntl, mmap, os, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR)
+answer = fcntl.ioctl(fd, int(sys.argv[2]), (1 << 20).to_bytes(24, "little"))
+memory = mmap.mmap(fd, 1 << 20, offset=int.from_bytes(answer[16:], "little"))
+memory[:] = b"x" * (1 << 20)
+if os.fork() == 0:
+    # Only the mapping is left, in a child that never called.
+    os.close(fd)
+    for line in sys.stdin: pass
+    os._exit(memory[5] != ord("x"))
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_program_that_dies_leaves_what_its_child_has(tmp_path: Path) -> None:
+    with no_leak(), served(tmp_path / "machine") as kernel:
+        request = str(int(rocket.DRM_IOCTL_ROCKET_CREATE_BO))
+        reader, writer = os.pipe()
+        environment = {"LD_PRELOAD": str(library_path()), "NPUKIT_SIM": str(tmp_path / "machine")}
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLDER, ROCKET, request],
+            env={**os.environ, **environment},
+            stdin=reader,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            os.close(reader)
+            with kernel.lock:
+                kernel.enter(kernel.current)
+                pages = kernel.devices[0].pages  # type: ignore[attr-defined]
+                # The buffer lives on without a handle.
+                assert kernel.held
+                assert os.fstat(pages.fd).st_blocks * 512 == 1 << 20
+            os.close(writer)
+            process.stdout.read()
+        wait_until(lambda: nothing_is_held(kernel))
+
+
+def test_memory_that_the_server_cannot_read(
+    clients: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As in an emulated program: the library is asked for all of it, bad pointers included. Node and
+    truncate() are of the machine's own, which has none, so that hostile.c cannot run to its end."""
+    with no_leak(), served(tmp_path / "machine", process_vm=False):
+        for name in ("rocket", "rknpu"):
+            node = {"rocket": ROCKET, "rknpu": RENDER}[name]
+            finish(
+                preloaded(
+                    tmp_path / "machine", clients / "matmul", name, node, clients / f"{name}.job"
+                )
+            )
+    assert capfd.readouterr().err == ""
+
+
+def test_python_and_programs_share_a_machine(clients: Path, tmp_path: Path) -> None:
+    path = tmp_path / "machine"
+    with no_leak(), served(path):
+        with SocketKernel(path) as kernel:
+            fd = kernel.open(ROCKET, os.O_RDWR)
+            held = rocket.DRM_IOCTL_ROCKET_CREATE_BO(kernel, fd, size=4096)
+            with npukit.open(f"sim:rknpu@{path}") as device, device.alloc(4096) as buffer:
+                with buffer.access("w") as memory:
+                    memory[:] = 9
+                finish(
+                    preloaded(path, clients / "matmul", "rocket", ROCKET, clients / "rocket.job")
+                )
+                with buffer.access("r") as memory:
+                    assert (memory[:] == 9).all()
+            assert held.handle == 1
+            kernel.close(fd)
+
+
+def test_nonsense_ends_a_call_and_nothing_else(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import socket
+
+    with served(tmp_path / "machine"):
+        for data in (b'["library"]\n', b'["library", 1, 2]\n', b'["library", "x", "y"]\n'):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+                sock.connect(str(tmp_path / "machine"))
+                sock.send(data)
+                assert sock.recv(100) == b""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            sock.connect(str(tmp_path / "machine"))
+            sock.send(b'["library", 0, "x"]\n')
+            for data in (
+                b'["open", 99, 2]\n',
+                b'["ioctl"]\n',
+                b'["ioctl", 1, 2, 3, 4]\n',
+                b'["toast"]\n',
+            ):
+                sock.send(data)
+                assert sock.recv(1000).split(b",")[0] in (b'["errno"', b'["none"]\n')
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_sim_serve(clients: Path, tmp_path: Path) -> None:
+    path = tmp_path / "machine"
+    command = [sys.executable, "-m", "npukit", "sim", "serve", "--socket", str(path), "--report"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline().startswith(f"serving {CARD}, {RENDER}, {ROCKET}, ")
+        variables = dict(server.stdout.readline().strip().split("=") for _ in range(2))
+        assert variables == {"NPUKIT_SIM": str(path), "LD_PRELOAD": str(library_path())}
+        again = start(command)
+        assert again.returncode == 1
+        assert "in use" in again.stderr
+        for _ in range(2):
+            finish(preloaded(path, clients / "matmul", "rocket", ROCKET, clients / "rocket.job"))
+        with npukit.open(f"sim:rknpu@{path}") as device:
+            device.alloc(4096).close()
+        server.send_signal(signal.SIGTERM)
+        _, err = server.communicate(timeout=LIMIT)
+    lines = [" ".join(line.split()) for line in err.splitlines()]
+    assert server.returncode == 0, err
+    assert lines[0] == "npukit sim serve: report"
+    assert "2 rocket: DRM_IOCTL_ROCKET_SUBMIT" in lines
+    assert any(line.startswith("1 rknpu: DRM_IOCTL_RKNPU_MEM_CREATE") for line in lines), lines
+    assert not path.exists()
