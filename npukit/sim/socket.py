@@ -607,9 +607,9 @@ class SocketServer:
                 self._leave(caller)
             self._threads.discard(threading.current_thread())
 
-    def _serve_library(self, sock: socket.socket, address: int, probe: str) -> None:
+    def _serve_library(self, sock: socket.socket, address: Any, probe: Any) -> None:
         """Serve a thread of a program that has csrc/preload.c."""
-        library = self.kernel.library(sock, _peer(sock), self._process_vm, address, probe)
+        library = self.kernel.library(sock, _peer(sock), self._process_vm, int(address), str(probe))
         while library is not None:
             message, _, _ = receive(sock)
             library.answer(*message)
