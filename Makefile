@@ -97,7 +97,8 @@ npukit/sim/preload-aarch64.so: csrc/preload.c
 soak: dev
 	$(BIN)/python tests/manager/soak.py
 	$(BIN)/python tests/devices/hexagon_soak.py 60
-	NPUKIT_KILLS=500 $(BIN)/python -m pytest tests/sim/test_run.py -k moment
+	NPUKIT_KILLS=500 $(BIN)/python -m pytest tests/sim/test_run.py tests/sim/test_preload.py \
+	    -k 'moment or churn'
 
 # The self-test, and 100,000 streams for the simulated RK3588, under both sanitizers.
 sanitize: dev $(CSRC) $(CHDRS)

@@ -10,7 +10,7 @@ import pytest
 from .conftest import CFLAGS, ROOT
 
 COUNT = 2000
-RUN = [sys.executable, "-m", "npukit", "sim", "run", "--device", "rknpu", "--"]
+RUN = [sys.executable, "-m", "npukit", "sim", "run", "--device", "rknpu"]
 
 
 class Client:
@@ -60,7 +60,8 @@ def client(programs, request) -> Iterator[Client]:
         "native": [programs["client"]],
         "bare": [programs["bare"], programs["client"], "/dev/null"],
         "empty": [sys.executable, "-m", "bench.empty_door", programs["client"], "/dev/empty"],
-        "rknpu": [*RUN, programs["client"], "/dev/dri/renderD129"],
+        "rknpu": [*RUN, "--", programs["client"], "/dev/dri/renderD129"],
+        "preload": [*RUN, "--door", "preload", "--", programs["client"], "/dev/dri/renderD129"],
     }
     client = Client(*commands[request.param])
     client.work("u")
@@ -85,6 +86,11 @@ class TestTrapped:
         benchmark.extra_info.update(ops=COUNT, label="the door, rknpu ACTION in Python (16 us)")
         benchmark(client.work, "a")
 
+    @pytest.mark.parametrize("client", ["preload"], indirect=True)
+    def test_preload(self, benchmark, client):
+        benchmark.extra_info.update(ops=COUNT, label="the preload door, rknpu ACTION in Python")
+        benchmark(client.work, "a")
+
 
 @pytest.mark.benchmark(group="ioctl that the seccomp door lets pass")
 class TestUntrapped:
@@ -96,4 +102,9 @@ class TestUntrapped:
     @pytest.mark.parametrize("client", ["rknpu"], indirect=True)
     def test_filtered(self, benchmark, client):
         benchmark.extra_info.update(ops=COUNT, label="with the filter", limit_extra_ns=50)
+        benchmark(client.work, "u")
+
+    @pytest.mark.parametrize("client", ["preload"], indirect=True)
+    def test_preloaded(self, benchmark, client):
+        benchmark.extra_info.update(ops=COUNT, label="with the preloaded library")
         benchmark(client.work, "u")

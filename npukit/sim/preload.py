@@ -151,6 +151,8 @@ class ServedKernel(SimKernel):
         self._writers: dict[int, tuple[int, int]] = {}
         """Our end of a pipe -> the pipe."""
         self._mapped: dict[tuple[int, int], _Mapped] = {}
+        self._calls: set[LibraryCaller] = set()
+        """Those that are under way."""
         self._next_tag = _seccomp.FIRST_TAG
         self._doubt = 0.0
         """Until when mappings may be found to have ended."""
@@ -221,6 +223,7 @@ class ServedKernel(SimKernel):
         """Make a call; the answer. ``fds`` gets descriptors of ours that go with it."""
         with self.lock:
             self.enter(caller)
+            self._calls.add(caller)
             try:
                 return self._call(caller, name, arguments, fds)
             except Errno as error:
@@ -241,6 +244,11 @@ class ServedKernel(SimKernel):
             except Exception:
                 traceback.print_exc()
                 return ["errno", errno.EIO]
+            finally:
+                self._calls.discard(caller)
+                if caller in self.dying:
+                    self.dying.discard(caller)
+                    self.changed.notify_all()
 
     def _call(
         self, caller: LibraryCaller, name: str, arguments: tuple[Any, ...], fds: list[int]
@@ -424,6 +432,10 @@ class ServedKernel(SimKernel):
     # ---- The end of files and mappings.
 
     def enter(self, caller: Caller) -> None:
+        dead = {each for each in self._calls if not each.alive}
+        if dead - self.dying:
+            self.dying |= dead
+            self.changed.notify_all()
         self.sweep()
         super().enter(caller)
 

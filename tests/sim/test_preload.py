@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,8 +21,10 @@ from support import ROOT, no_leak, wait_until
 from test_run import CARD, HEAP, LIMIT, RENDER, ROCKET, door, job, start, succeeds
 
 import npukit
-from npukit.abi import rocket
+from npukit.abi import dma_buf, dma_heap, rocket, sync_file, udmabuf
 from npukit.sim import SocketKernel, serve
+from npukit.sim.dma_buf import DmaBufSim
+from npukit.sim.fence import Fence
 from npukit.sim.preload import ServedKernel
 from npukit.sim.serving import library_path
 
@@ -211,6 +214,31 @@ def test_without_a_server_no_node_is_opened() -> None:
     )
 
 
+def test_a_mapping_of_several_files() -> None:
+    script = f"""
+import ctypes, fcntl, mmap, os, struct
+def pages(text):
+    memfd = os.memfd_create("pages", os.MFD_ALLOW_SEALING)
+    os.ftruncate(memfd, 8192)
+    os.pwrite(memfd, text, 4096)
+    fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return memfd
+one, two = pages(b"one"), pages(b"two")
+rows = b"".join(struct.pack("<IIQQ", memfd, 0, 4096, 4096) for memfd in (one, two, one))
+node = os.open("/dev/udmabuf", os.O_RDWR)
+create = bytearray(struct.pack("<II", 1, 3) + rows)
+fd = fcntl.ioctl(node, {int(udmabuf.UDMABUF_CREATE_LIST)}, create)
+assert not os.get_inheritable(fd) and os.lseek(fd, 0, os.SEEK_END) == 3 * 4096
+memory = mmap.mmap(fd, 2 * 4096, offset=4096)
+os.close(one)
+print(memory[:3], memory[4096:4099])
+memory[0:3] = b"TWO"
+assert os.pread(two, 3, 4096) == b"TWO"
+assert os.fstat(fd).st_size == 3 * 4096
+"""
+    assert python(script) == "b'two' b'one'\n"
+
+
 # ---- The server
 
 
@@ -383,6 +411,86 @@ def test_nonsense_ends_a_call_and_nothing_else(
                 sock.send(data)
                 assert sock.recv(1000).split(b",")[0] in (b'["errno"', b'["none"]\n')
     assert "Traceback" in capfd.readouterr().err
+
+
+WAITER = f"""
+import fcntl, os, select, sys
+heap = os.open({HEAP!r}, os.O_RDWR)
+alloc = bytearray((4096).to_bytes(24, "little"))
+fcntl.ioctl(heap, {int(dma_heap.DMA_HEAP_IOCTL_ALLOC)}, alloc)
+buffer = int.from_bytes(alloc[8:12], "little")
+print("buffer", flush=True)
+sys.stdin.readline()
+export = bytearray((1).to_bytes(8, "little"))
+fcntl.ioctl(buffer, {int(dma_buf.DMA_BUF_IOCTL_EXPORT_SYNC_FILE)}, export)
+fence = int.from_bytes(export[4:], "little")
+poll = select.poll()
+poll.register(fence, select.POLLIN)
+info = bytearray(56)
+fcntl.ioctl(fence, {int(sync_file.SYNC_IOC_FILE_INFO)}, info)
+print(poll.poll(50), int.from_bytes(info[32:36], "little"), flush=True)
+ready = bool(poll.poll(10000))
+info = bytearray(56)
+fcntl.ioctl(fence, {int(sync_file.SYNC_IOC_FILE_INFO)}, info)
+print(ready, int.from_bytes(info[32:36], "little"), flush=True)
+"""
+
+
+def test_a_fence_polls(tmp_path: Path) -> None:
+    path = tmp_path / "machine"
+    environment = {"LD_PRELOAD": str(library_path()), "NPUKIT_SIM": str(path)}
+    with no_leak(), served(path) as kernel:
+        with subprocess.Popen(
+            [sys.executable, "-c", WAITER],
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stdout.readline() == "buffer\n"
+            with kernel.lock:
+                fence = Fence(kernel, "test", "line", object())
+                (buffer,) = (
+                    file for file in kernel._stand_ins.values() if isinstance(file, DmaBufSim)
+                )
+                buffer.backing.writers.append(fence)
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "[] 0\n"
+            with kernel.lock:
+                fence.signal()
+            assert process.stdout.readline() == "True 1\n"
+        assert process.returncode == 0
+        wait_until(lambda: nothing_is_held(kernel))
+
+
+# Loads all while it still may read this checkout, and becomes what an ordinary user's process is.
+UNPRIVILEGED = """
+import ctypes, os, sys
+from npukit.sim import rocket
+from npukit.sim.serving import run_preloaded
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+sys.exit(run_preloaded(sys.argv[2:], ["rocket"], library=sys.argv[1]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the other tests show it for an ordinary user")
+def test_without_privilege(clients: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        for file in (clients / "matmul", clients / "rocket.job", library_path()):
+            shutil.copy(file, folder)
+        library = f"{folder}/{library_path().name}"
+        script = f"id -u; id -g; $0/matmul rocket {ROCKET} $0/rocket.job"
+        command = ["sh", "-c", script, folder]
+        result = start([sys.executable, "-c", UNPRIVILEGED, library, *command])
+    assert result.stdout.split() == ["65534", "65534", "equal"], result.stderr
+    assert result.returncode == 0
 
 
 def test_sim_serve(clients: Path, tmp_path: Path) -> None:
