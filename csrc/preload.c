@@ -44,7 +44,10 @@
 #define HIGH_FD 900
 #define MOST_FDS 253 /* SCM_MAX_FD */
 #define MOST_NODES 64
-#define TEXT_BYTES 16384
+/* What most answers need at most, on the stack of any thread or signal handler; and the longest,
+ * which tells of 1024 ranges. */
+#define TEXT_BYTES 1024
+#define LONG_TEXT_BYTES 65536
 /* The server does not know the file: the call is the kernel's. */
 #define NOT_OURS INT64_MIN
 /* Not in the headers of user space: the driver's wait was interrupted. */
@@ -230,11 +233,42 @@ static void leave_line(struct line line, bool good)
 /* ---- Messages ---- */
 
 struct message {
-    char text[TEXT_BYTES];
+    char *text;
+    size_t room;
     const char *rest;
     int fds[MOST_FDS], fd_count;
     bool lost; /* descriptors that there was no number for */
+    char own[TEXT_BYTES];
 };
+
+static struct message *fresh(struct message *message)
+{
+    message->text = message->own;
+    message->room = sizeof(message->own);
+    message->fd_count = 0;
+    return message;
+}
+
+/* One with room for a long answer, to be given back; on failure it is a short one. */
+static struct message *roomy(struct message *message)
+{
+    int saved = errno;
+    void *room = NEXT(mmap)(NULL, LONG_TEXT_BYTES, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    errno = saved;
+    fresh(message);
+    if (room != MAP_FAILED) {
+        message->text = room;
+        message->room = LONG_TEXT_BYTES;
+    }
+    return message;
+}
+
+static void give_back(struct message *message)
+{
+    if (message->text != message->own)
+        munmap(message->text, message->room);
+}
 
 /* The next number or word of a JSON list; false at its end. Lists within it are run through. */
 static bool next_word(struct message *message, const char **word, size_t *size)
@@ -264,13 +298,13 @@ static int64_t next_number(struct message *message)
 static int receive(int fd, struct message *message)
 {
     char control[CMSG_SPACE(MOST_FDS * sizeof(int))];
-    struct iovec part = {message->text, sizeof(message->text) - 1};
+    struct iovec part = {message->text, message->room - 1};
     struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1,
                             .msg_control = control, .msg_controllen = sizeof(control)};
     ssize_t size = recvmsg(fd, &header, MSG_CMSG_CLOEXEC);
     if (size < 0 && errno == EINTR)
         return 0;
-    if (size <= 0)
+    if (size <= 0 || header.msg_flags & MSG_TRUNC)
         return -1;
     message->text[size] = '\0';
     message->rest = message->text;
@@ -430,8 +464,10 @@ static int load_nodes(void)
     if (count >= 0)
         return count;
     struct message message;
-    if (call(&message, "[\"nodes\"]\n") < 0)
+    if (call(roomy(&message), "[\"nodes\"]\n") < 0) {
+        give_back(&message);
         return -1;
+    }
     pthread_mutex_lock(&mutex);
     if (atomic_load(&node_count) < 0) {
         const char *path;
@@ -445,6 +481,7 @@ static int load_nodes(void)
         atomic_store(&node_count, count);
     }
     pthread_mutex_unlock(&mutex);
+    give_back(&message);
     return atomic_load(&node_count);
 }
 
@@ -509,7 +546,7 @@ static int open_at(int folder, const char *path, int flags, bool *ours)
         return -1;
     }
     struct message message;
-    return *ours ? (int)value_of(call(&message, "[\"open\", %d, %d]\n", node, flags), &message) : -1;
+    return *ours ? (int)value_of(call(fresh(&message), "[\"open\", %d, %d]\n", node, flags), &message) : -1;
 }
 
 /* Whether a descriptor may stand for a simulated file: hardly any other pipe is open for both. */
@@ -535,7 +572,7 @@ static bool do_ioctl(int fd, unsigned long request, void *argument, int *result)
     if (!stands_in(fd, &status))
         return false;
     struct message message;
-    int64_t answer = call(&message, "[\"ioctl\", " IDENTITY ", %lu, %llu]\n",
+    int64_t answer = call(fresh(&message), "[\"ioctl\", " IDENTITY ", %lu, %llu]\n",
                           IDENTITY_OF(status), request & 0xffffffff,
                           (unsigned long long)(uintptr_t)argument);
     if (answer == NOT_OURS)
@@ -587,17 +624,19 @@ static bool do_mmap(void *address, size_t length, int prot, int flags, int fd, o
     if (flags & MAP_ANONYMOUS || !stands_in(fd, &status))
         return false;
     struct message message;
-    message.fd_count = 0;
-    int64_t answer = call(&message, "[\"mmap\", " IDENTITY ", %llu, %llu, %d, %d]\n",
+    int64_t answer = call(roomy(&message), "[\"mmap\", " IDENTITY ", %llu, %llu, %d, %d]\n",
                           IDENTITY_OF(status), (unsigned long long)length,
                           (unsigned long long)offset, prot, flags);
-    if (answer == NOT_OURS)
+    if (answer == NOT_OURS) {
+        give_back(&message);
         return false;
+    }
     *result = MAP_FAILED;
     if (answer < 0)
         errno = (int)-answer;
     else
         *result = map_pieces(&message, address, length, prot, flags);
+    give_back(&message);
     /* The mapping holds the file, which ends with it, wherever it is inherited to. */
     int saved = errno;
     for (int i = 0; i < message.fd_count; i++)
@@ -612,7 +651,7 @@ static bool do_lseek(int fd, off_t offset, int whence, off_t *result)
     if (!stands_in(fd, &status))
         return false;
     struct message message;
-    int64_t answer = call(&message, "[\"lseek\", " IDENTITY ", %lld, %d]\n", IDENTITY_OF(status),
+    int64_t answer = call(fresh(&message), "[\"lseek\", " IDENTITY ", %lld, %d]\n", IDENTITY_OF(status),
                           (long long)offset, whence);
     if (answer == NOT_OURS)
         return false;
@@ -739,7 +778,7 @@ static int do_stat(int folder, const char *path, struct stat *status, int flags)
     bool itself = means_folder_itself(path, flags);
     if (itself && stands_in(folder, &real)) {
         struct message message;
-        int64_t answer = call(&message, "[\"fstat\", " IDENTITY "]\n", IDENTITY_OF(real));
+        int64_t answer = call(fresh(&message), "[\"fstat\", " IDENTITY "]\n", IDENTITY_OF(real));
         if (answer != NOT_OURS && answer < 0) {
             errno = (int)-answer;
             return -1;

@@ -315,14 +315,16 @@ class ServedKernel(SimKernel):
                 code = errno.errorcode.get(error.code)
                 self.say(f"strict: mmap of {length} bytes at {offset:#x} gets {code}")
             raise
-        sources = list(dict.fromkeys(piece.fd for piece in area.pieces))
+        # A file may have come many times, by descriptors of its own.
+        names = {piece.fd: identity(os.fstat(piece.fd)) for piece in area.pieces}
+        sources = {name: fd for fd, name in names.items()}
         file.holders += 1
         mapping = _Mapping(functools.partial(self._release, area, file))
         try:
             if len(sources) > MAX_FDS:
                 raise Errno(errno.ENOMEM)
             read_only = isinstance(file, DmaBufSim) and not file.writable
-            for source in sources:
+            for source in sources.values():
                 fds.append(self._open_mapped(source, os.O_RDONLY if read_only else os.O_RDWR))
                 self._tag(fds[-1], mapping)
         except (Errno, OSError):
@@ -332,7 +334,8 @@ class ServedKernel(SimKernel):
             raise
         if not sources:
             mapping.release()
-        return [(sources.index(fd), place, size) for fd, place, size in area.pieces]
+        order = list(sources)
+        return [(order.index(names[fd]), place, size) for fd, place, size in area.pieces]
 
     def _release(self, area: Area, file: SimFile) -> None:
         area.unmapped()

@@ -235,8 +235,12 @@ print(memory[:3], memory[4096:4099])
 memory[0:3] = b"TWO"
 assert os.pread(two, 3, 4096) == b"TWO"
 assert os.fstat(fd).st_size == 3 * 4096
+rows = struct.pack("<IIQQ", two, 0, 4096, 4096) * 1024
+create = bytearray(struct.pack("<II", 1, 1024) + rows)
+many = fcntl.ioctl(node, {int(udmabuf.UDMABUF_CREATE_LIST)}, create)
+print(mmap.mmap(many, 1024 * 4096)[1023 * 4096:][:3])
 """
-    assert python(script) == "b'two' b'one'\n"
+    assert python(script) == "b'two' b'one'\nb'TWO'\n"
 
 
 # ---- The server
