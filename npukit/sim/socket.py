@@ -44,6 +44,7 @@ from .core import Errno, KernelOops, LocalCaller, Piece, SimFile, map_pieces
 from .kernel import SimKernel, address_of, as_seen, identity
 
 _CHUNK = 1 << 16
+_CALL_BYTES = 4096
 MAX_FDS = 253
 """SCM_MAX_FD of the kernel."""
 _LARGEST_COPY = 1 << 28
@@ -611,8 +612,11 @@ class SocketServer:
         """Serve a thread of a program that has csrc/preload.c."""
         library = self.kernel.library(sock, _peer(sock), self._process_vm, int(address), str(probe))
         while library is not None:
-            message, _, _ = receive(sock)
-            library.answer(*message)
+            # Short, and without descriptors.
+            data = sock.recv(_CALL_BYTES)
+            if not data:
+                raise Gone
+            library.answer(*json.loads(data))
 
     def _enter(self, pid: int, token: str) -> RemoteCaller:
         with self.kernel.lock:
