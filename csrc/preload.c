@@ -44,7 +44,7 @@
 #define HIGH_FD 900
 #define MOST_FDS 253 /* SCM_MAX_FD */
 #define MOST_NODES 64
-/* What most answers need at most, on the stack of any thread or signal handler; and the longest,
+/* Most answers, which must have room on the stack of any thread or signal handler; and the longest,
  * which tells of 1024 ranges. */
 #define TEXT_BYTES 1024
 #define LONG_TEXT_BYTES 65536
@@ -238,6 +238,7 @@ struct message {
     const char *rest;
     int fds[MOST_FDS], fd_count;
     bool lost; /* descriptors that there was no number for */
+    bool grows;
     char own[TEXT_BYTES];
 };
 
@@ -246,21 +247,15 @@ static struct message *fresh(struct message *message)
     message->text = message->own;
     message->room = sizeof(message->own);
     message->fd_count = 0;
+    message->grows = false;
     return message;
 }
 
-/* One with room for a long answer, to be given back; on failure it is a short one. */
+/* One that makes room for a long answer, to be given back. Only for one that is long: where the
+ * program's next mapping comes to lie must not depend on us. */
 static struct message *roomy(struct message *message)
 {
-    int saved = errno;
-    void *room = NEXT(mmap)(NULL, LONG_TEXT_BYTES, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    errno = saved;
-    fresh(message);
-    if (room != MAP_FAILED) {
-        message->text = room;
-        message->room = LONG_TEXT_BYTES;
-    }
+    fresh(message)->grows = true;
     return message;
 }
 
@@ -297,7 +292,20 @@ static int64_t next_number(struct message *message)
 /* 1, or 0 when a signal came that ends waits, or -1 when the server is gone. */
 static int receive(int fd, struct message *message)
 {
-    char control[CMSG_SPACE(MOST_FDS * sizeof(int))];
+    char control[CMSG_SPACE(MOST_FDS * sizeof(int))], first;
+    if (message->grows) {
+        ssize_t whole = recv(fd, &first, 1, MSG_PEEK | MSG_TRUNC);
+        if (whole < 0 && errno == EINTR)
+            return 0;
+        if (whole >= (ssize_t)message->room) {
+            void *room = NEXT(mmap)(NULL, LONG_TEXT_BYTES, PROT_READ | PROT_WRITE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (room == MAP_FAILED)
+                return -1;
+            message->text = room;
+            message->room = LONG_TEXT_BYTES;
+        }
+    }
     struct iovec part = {message->text, message->room - 1};
     struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1,
                             .msg_control = control, .msg_controllen = sizeof(control)};
