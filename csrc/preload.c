@@ -3,13 +3,13 @@
  * (npukit.sim.socket) at the Unix socket $NPUKIT_SIM. Preload it with LD_PRELOAD.
  *
  * Nothing is remembered of descriptors. What stands for an open file of the simulated machine is a
- * pipe, opened for reading and writing: the pipe's inode names the file, whatever dup, fork, exec and
- * sockets do with it, and the server sees when nobody has it any more. Only calls that mean something
- * else on such a pipe than on a device are taken from libc; close, dup and fcntl are not.
+ * pipe, opened for reading and writing. Its inode names the file, whatever dup, fork, exec and
+ * sockets do with it; and the server sees when nobody has it any more. Only calls that mean something
+ * else on a pipe than on a device are taken from libc; close, dup and fcntl are not.
  *
  * A call is a message of one line: a JSON list of strings and numbers. While it runs, the server asks
  * for what it needs of this process: descriptors, and memory. So no structure need be known here, and
- * the server need not be able to read this process, which may be of another architecture and emulated.
+ * the server need not be able to read this process, which may be emulated and of another architecture.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -88,8 +88,8 @@ struct node {
 static struct node nodes[MOST_NODES];
 static _Atomic int node_count = -1;
 
-/* Low half of the socket's inode, a bit for "in use", and descriptor + 1; 0 is a free slot. The program
- * may close what it does not know, so a descriptor is looked at before it is used. */
+/* Low half of the socket's inode, a bit for "in use", and descriptor + 1; 0 is a free slot. The
+ * program may close what it does not know, so a descriptor is looked at before it is used. */
 #define SLOTS 256
 static _Atomic uint64_t slots[SLOTS];
 static _Atomic pid_t owner;
@@ -554,7 +554,10 @@ static int open_at(int folder, const char *path, int flags, bool *ours)
         return -1;
     }
     struct message message;
-    return *ours ? (int)value_of(call(fresh(&message), "[\"open\", %d, %d]\n", node, flags), &message) : -1;
+    if (!*ours)
+        return -1;
+    int64_t answer = call(fresh(&message), "[\"open\", %d, %d]\n", node, flags);
+    return (int)value_of(answer, &message);
 }
 
 /* Whether a descriptor may stand for a simulated file: hardly any other pipe is open for both. */
@@ -659,8 +662,8 @@ static bool do_lseek(int fd, off_t offset, int whence, off_t *result)
     if (!stands_in(fd, &status))
         return false;
     struct message message;
-    int64_t answer = call(fresh(&message), "[\"lseek\", " IDENTITY ", %lld, %d]\n", IDENTITY_OF(status),
-                          (long long)offset, whence);
+    int64_t answer = call(fresh(&message), "[\"lseek\", " IDENTITY ", %lld, %d]\n",
+                          IDENTITY_OF(status), (long long)offset, whence);
     if (answer == NOT_OURS)
         return false;
     *result = value_of(answer, &message);
