@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 # The library that is preloaded would take the self-test's own calls.
 CSRC   := $(filter-out csrc/preload.c,$(wildcard csrc/*.c))
 CHDRS  := $(wildcard csrc/*.h)
-CYTHON := $(wildcard npukit/*.pyx npukit/*.pxd npukit/sim/*.pyx npukit/sim/*.pxd)
+CYTHON := $(wildcard npukit/*.pyx npukit/*.pxd npukit/sim/*.pyx npukit/sim/*.pxd npukit/trace/*.pyx)
 CWARN  := -std=gnu11 -O2 -ffp-contract=off -Wall -Wextra -Werror
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
 
@@ -111,4 +111,5 @@ sanitize: dev $(CSRC) $(CHDRS)
 	build/rk3588-fuzz build/rk3588-fuzz.corpus 1 100000
 
 clean:
-	rm -rf build $(VENV) npukit/*.so npukit/sim/*.so npukit/_fast.c npukit/sim/_*.c *.egg-info
+	rm -rf build $(VENV) npukit/*.so npukit/sim/*.so npukit/trace/*.so npukit/_fast.c npukit/sim/_*.c \
+	    npukit/trace/_*.c *.egg-info

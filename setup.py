@@ -52,6 +52,7 @@ setup(
                 ["csrc/cpu.c", "csrc/copy.c", "csrc/pack.c", "csrc/regcmd.c"],
             ),
             extension("npukit.sim._seccomp", ["csrc/seccomp.c"]),
+            extension("npukit.trace._ptrace", ["csrc/trace.c"]),
             extension("npukit.sim._rk3588", ["csrc/cpu.c", *sorted(glob("csrc/rk3588*.c"))]),
             LIBRARY,
         ],

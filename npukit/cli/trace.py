@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from typing import Any
@@ -31,9 +32,68 @@ def _load(path: str) -> list[Any]:
         raise click.ClickException(f"{path}: {error}") from None
 
 
-@click.group()
+class _Trace(click.Group):
+    """A group that traces a program when none of its commands is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Trace)
 def trace() -> None:
-    """Traces of what programs said to their NPUs."""
+    """What programs say to their NPUs.
+
+    npukit trace [OPTIONS] -- PROGRAM ARGS... traces a program; npukit trace run --help has more.
+    """
+
+
+@trace.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write there, not to stderr.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "jsonl", "chrome"]),
+    default="text",
+    show_default=True,
+    help="chrome opens in Perfetto; show and replay read jsonl.",
+)
+@click.option("-p", "--pid", type=int, help="Trace this process, until it ends or Ctrl-C.")
+@click.option("--root", default="/", help="Whose sys/dev/char tells drivers.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def run(
+    output: str | None, form: str, pid: int | None, root: str, command: tuple[str, ...]
+) -> None:
+    """Run COMMAND and show each request of it, and of what it starts, to an NPU.
+
+    The exit status is that of COMMAND (128 + N for signal N), 125 when it cannot be traced here,
+    126 or 127 when it cannot be run.
+    """
+    from npukit.trace.format import Writer
+    from npukit.trace.program import CannotTrace, trace_process, trace_program
+
+    if bool(command) == (pid is not None):
+        raise click.UsageError("give a program or a process (-p)")
+    status = 0
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(open(output, "w")) if output else sys.stderr
+        writer = Writer(file, form)
+        try:
+            if pid is not None:
+                trace_process(pid, writer, root)
+            else:
+                status = trace_program(command, writer, root)
+        except CannotTrace as error:
+            click.echo(f"npukit trace: {error.strerror}", err=True)
+            status = 125
+        except OSError as error:
+            if error.filename != (command[0] if command else None):
+                raise
+            click.echo(f"npukit trace: {error.filename}: {error.strerror}", err=True)
+            status = 127 if isinstance(error, FileNotFoundError) else 126
+        writer.close()
+    sys.exit(status)
 
 
 @trace.command()

@@ -117,6 +117,22 @@ def _sysfs_driver(entry: Path) -> str:
     return _SYSFS_DRIVERS.get(name, name)
 
 
+def driver_of_number(rdev: int, root: str | os.PathLike[str] = "/") -> tuple[str, str]:
+    """(driver, node) of a character device's number, as /sys under ``root`` tells them.
+
+    The driver goes by the name that DRM_IOCTL_VERSION gives; it is "" for a device without one,
+    such as a misc device, which is known by its node. Both are "" for a number that /sys does not
+    know.
+    """
+    entry = Path(root) / "sys/dev/char" / f"{os.major(rdev)}:{os.minor(rdev)}"
+    try:
+        lines = (entry / "uevent").read_text().splitlines()
+    except OSError:
+        lines = []
+    name = next((line[8:] for line in lines if line.startswith("DEVNAME=")), "")
+    return _sysfs_driver(entry), f"/dev/{name}" if name else ""
+
+
 def _misc_nodes(base: Path) -> list[Found]:
     found = []
     for entry in _entries(base / "sys/class/misc"):

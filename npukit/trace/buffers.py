@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .meaning import CREATES, FILES, FREES, GIVES_FD, ROLES, TELLS, Role
-from .record import Record
+from .record import Key, Record
 
 _NOWHERE = (1 << 64) - 1
 """AMDXDNA_INVALID_ADDR"""
@@ -17,7 +17,7 @@ _NOWHERE = (1 << 64) - 1
 class Bo:
     """A buffer object. ``ended_ns`` None: it lives; ``closed``: its file ended it, no request."""
 
-    fd: int
+    file: Key
     driver: str
     handle: int
     size: int
@@ -37,7 +37,7 @@ class File:
     """An open file: a node's path or what else it is, its descriptors, its buffer objects."""
 
     what: str
-    fds: set[int]
+    fds: set[Key]
     bos: dict[int, Bo] = field(default_factory=dict)
     backing: Bo | None = None
     """The buffer object behind a dma-buf."""
@@ -47,22 +47,22 @@ class Buffers:
     """Follows a trace, call by call. ``all`` has every buffer object in the order of creation."""
 
     def __init__(self) -> None:
-        self.files: dict[int, File] = {}
+        self.files: dict[Key, File] = {}
         self.all: list[Bo] = []
-        self.maps: dict[int, tuple[int, Bo | None]] = {}
-        """Address -> (bytes, the buffer object mapped there)."""
+        self.maps: dict[Key, tuple[int, Bo | None]] = {}
+        """Process and address -> (bytes, the buffer object mapped there)."""
 
-    def of(self, fd: int, handle: int) -> Bo | None:
-        file = self.files.get(fd)
-        return file.bos.get(handle) if file else None
+    def of(self, file: Key, handle: int) -> Bo | None:
+        found = self.files.get(file)
+        return found.bos.get(handle) if found else None
 
-    def named(self, fd: int, name: int) -> Bo | None:
+    def named(self, file: Key, name: int) -> Bo | None:
         """The buffer object that the driver calls ``name``."""
-        return next((bo for bo in self._of_file(fd) if bo.object == name), None)
+        return next((bo for bo in self._of_file(file) if bo.object == name), None)
 
-    def at(self, fd: int, address: int, domain: int | None = None) -> Bo | None:
+    def at(self, file: Key, address: int, domain: int | None = None) -> Bo | None:
         """The buffer object at a device address, in an IOMMU domain where there are several."""
-        for bo in self._of_file(fd):
+        for bo in self._of_file(file):
             here = bo.dma is not None and bo.dma <= address < bo.dma + bo.size
             if here and (domain is None or bo.domain is None or bo.domain == domain):
                 return bo
@@ -72,9 +72,9 @@ class Buffers:
         """Those that were never given back."""
         return [bo for bo in self.all if bo.ended_ns is None]
 
-    def _of_file(self, fd: int) -> Iterator[Bo]:
-        file = self.files.get(fd)
-        return iter(file.bos.values() if file else ())
+    def _of_file(self, file: Key) -> Iterator[Bo]:
+        found = self.files.get(file)
+        return iter(found.bos.values() if found else ())
 
     def add(self, record: Record) -> None:
         """Take the next finished call into account."""
@@ -83,29 +83,32 @@ class Buffers:
         if record.errno or (record.result < 0 and record.call != "ioctl"):
             return
         if record.call in ("open", "memfd_create"):
-            self._opened(record.result, str(record.arguments.get("path", "memfd")))
+            what = str(record.arguments.get("path", "memfd"))
+            self._opened((record.pid, record.result), what)
         elif record.call == "dup":
-            file = self.files.get(record.fd)
+            # One that another process has passed on says whose it was.
+            file = self.files.get((record.arguments.get("pid", record.pid), record.fd))
             if file is not None:
-                file.fds.add(record.result)
-                self.files[record.result] = file
+                file.fds.add((record.pid, record.result))
+                self.files[record.pid, record.result] = file
         elif record.call == "mmap":
             self._mapped(record)
         elif record.call == "munmap":
-            _length, bo = self.maps.pop(record.arguments["address"], (0, None))
+            key = record.pid, record.arguments["address"]
+            _length, bo = self.maps.pop(key, (0, None))
             if bo is not None:
                 bo.maps.pop(record.arguments["address"], None)
         elif record.call == "ioctl":
             self._asked(record)
 
-    def _opened(self, fd: int, what: str, backing: Bo | None = None) -> None:
-        self.files[fd] = File(what, {fd}, backing=backing)
+    def _opened(self, file: Key, what: str, backing: Bo | None = None) -> None:
+        self.files[file] = File(what, {file}, backing=backing)
 
     def _close(self, record: Record) -> None:
-        file = self.files.pop(record.fd, None)
+        file = self.files.pop(record.file, None)
         if file is None:
             return
-        file.fds.discard(record.fd)
+        file.fds.discard(record.file)
         if file.fds:
             return
         for bo in file.bos.values():
@@ -113,32 +116,32 @@ class Buffers:
         file.bos.clear()
 
     def _mapped(self, record: Record) -> None:
-        file = self.files.get(record.fd)
+        file = self.files.get(record.file)
         length = record.arguments["length"]
         bo = file.backing if file else None
         if file and bo is None:
             offset = record.arguments["offset"]
             bo = next((bo for bo in file.bos.values() if bo.offset == offset), None)
-        self.maps[record.result] = (length, bo)
+        self.maps[record.pid, record.result] = (length, bo)
         if bo is not None:
             bo.maps[record.result] = length
 
     def _asked(self, record: Record) -> None:
         block = record.after
         if record.request in GIVES_FD:
-            self._opened(record.result, "dma-buf")
+            self._opened((record.pid, record.result), "dma-buf")
         if block is None:
             return
         fields = block.fields
-        file = self.files.get(record.fd)
+        file = self.files.get(record.file)
         if file is None:
-            file = self.files[record.fd] = File("?", {record.fd})
+            file = self.files[record.file] = File("?", {record.file})
         if block.struct in CREATES:
             if fields["handle"] in file.bos:
                 # rknpu answers about the object again.
                 return
             bo = Bo(
-                record.fd,
+                record.file,
                 record.driver,
                 fields["handle"],
                 fields[CREATES[block.struct]],
@@ -150,7 +153,7 @@ class Buffers:
             _tell(bo, block.struct, fields)
             if record.request.startswith("IOCTL_RKNPU"):
                 # The misc device's handles are descriptors.
-                self._opened(bo.handle, "dma-buf", bo)
+                self._opened((record.pid, bo.handle), "dma-buf", bo)
         elif block.struct in TELLS:
             known = file.bos.get(fields["handle"])
             if known is not None:
@@ -160,18 +163,19 @@ class Buffers:
             if gone is not None:
                 gone.ended_ns = record.start_ns
         elif record.request == "DRM_IOCTL_PRIME_FD_TO_HANDLE":
-            source = self.files.get(fields["fd"])
+            source = self.files.get((record.pid, fields["fd"]))
             if fields["handle"] not in file.bos:
                 size = source.backing.size if source and source.backing else 0
-                bo = Bo(record.fd, record.driver, fields["handle"], size, record.start_ns)
+                bo = Bo(record.file, record.driver, fields["handle"], size, record.start_ns)
                 file.bos[bo.handle] = bo
                 self.all.append(bo)
         elif block.struct in FILES:
-            self._opened(fields["fd"], "dma-buf", file.bos.get(fields.get("handle", 0)))
+            backing = file.bos.get(fields.get("handle", 0))
+            self._opened((record.pid, fields["fd"]), "dma-buf", backing)
         elif block.struct == "rknpu_submit" and record.sent is not None:
             fence = fields["fence_fd"]
             if fence >= 0 and fence != record.sent.fields["fence_fd"]:
-                self._opened(fence, "sync_file")
+                self._opened((record.pid, fence), "sync_file")
 
 
 def _tell(bo: Bo, struct: str, fields: dict[str, int]) -> None:

@@ -26,7 +26,7 @@ _BEFORE, _AFTER = frozenset({"in", "inout"}), frozenset({"out", "inout"})
 
 
 @functools.cache
-def _requests(driver: str) -> dict[int, Ioctl]:
+def requests_for(driver: str) -> dict[int, Ioctl]:
     """The requests that a driver's file may be asked, its own first."""
     found: dict[int, Ioctl] = {}
     names = dict.fromkeys((MODULES.get(driver, "drm"), "drm", "dma_buf", "sync_file"))
@@ -43,7 +43,7 @@ def request_of(driver: str, number: int) -> Ioctl | None:
     DRM goes by type and number alone, so a request of another size is found there, too.
     """
     number &= 0xFFFFFFFF
-    requests = _requests(driver)
+    requests = requests_for(driver)
     if number in requests:
         return requests[number]
     parts = decode(number)

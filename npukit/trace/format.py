@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TextIO
 
 from npukit import _fast
 from npukit.abi import fastrpc
@@ -18,9 +19,10 @@ from npukit.programs.xdna import ert
 from .buffers import Buffers
 from .follow import pointer_names, request_of
 from .meaning import ROLES, Role
-from .record import PACKET, REGCMD, Block, Memory, Record
-from .summary import pair_submits
+from .record import PACKET, REGCMD, Block, Memory, Record, write_header
+from .summary import pair_submits, summarize, to_lines
 
+FORMATS = ("text", "jsonl", "chrome")
 MAX_BYTES = 32
 """How many bytes of a buffer a line shows."""
 MAX_ELEMENTS = 64
@@ -63,13 +65,12 @@ _COMMANDS = {
 }
 
 
-def to_text(records: Iterable[Record]) -> Iterator[str]:
+def to_text(records: Iterable[Record], start: int | None = None) -> Iterator[str]:
     """Lines in the manner of strace: one a call, and indented below it what pointers point to.
 
-    Each begins with seconds since the first call and the thread; of what came back, only what
-    differs from what was sent is shown.
+    Each begins with seconds since ``start`` (nanoseconds; None: the first call) and the thread; of
+    what came back, only what differs from what was sent is shown.
     """
-    start = None
     for record in records:
         start = record.start_ns if start is None else start
         seconds = (record.start_ns - start) / 1e9
@@ -212,6 +213,41 @@ def _packet(content: Any) -> str:
     name = ert.PacketOpcode(packet.opcode).name
     cu = "" if packet.cu is None else f", cu={packet.cu}"
     return f"{name}{cu}{operands}, body {_data(packet.body, len(packet.body))}"
+
+
+class Writer:
+    """A sink that writes records to a file in one of FORMATS; ``close`` writes what comes last.
+
+    "jsonl" is what read_trace() reads, "text" ends with the summary, "chrome" opens in Perfetto.
+    """
+
+    def __init__(self, file: TextIO, form: str) -> None:
+        self._file = file
+        self._form = form
+        self._records: list[Record] = []
+        self._start: int | None = None
+        if form == "jsonl":
+            write_header(file)
+
+    def __call__(self, record: Record) -> None:
+        if self._form == "jsonl":
+            self._file.write(record.to_json() + "\n")
+            return
+        self._records.append(record)
+        if self._form == "text":
+            self._start = record.start_ns if self._start is None else self._start
+            for line in to_text([record], self._start):
+                self._file.write(line + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        if self._form == "chrome":
+            json.dump(to_chrome(self._records), self._file)
+        elif self._form == "text" and self._records:
+            self._file.write("\n")
+            for line in to_lines(summarize(self._records)):
+                self._file.write(line + "\n")
+        self._file.flush()
 
 
 def to_chrome(records: Iterable[Record]) -> dict[str, Any]:

@@ -18,6 +18,9 @@ from npukit.programs.rk3588.text import disassemble_word
 VERSION = 1
 _HEADER = {"format": "npukit trace", "version": VERSION}
 
+Key = tuple[int, int]
+"""A process and a descriptor or an address in it."""
+
 REGCMD = "regcmd"
 """Type of 64-bit register command words."""
 PACKET = "ert_packet"
@@ -81,6 +84,11 @@ class Record:
     result: int = 0
     errno: str = ""
     hint: str = ""
+
+    @property
+    def file(self) -> Key:
+        """The process and its descriptor."""
+        return self.pid, self.fd
 
     @property
     def after(self) -> Block | None:

@@ -4,22 +4,21 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Self, TextIO, cast
+from typing import Any, Self, TextIO
 
 from npukit._fast import Mapping
-from npukit.devices.discover import DRIVABLE
-from npukit.ioctl import Ioctl, Kernel, KernelCall, Struct, TracingKernel, Union
+from npukit.ioctl import Kernel, KernelCall, Struct, TracingKernel, Union
 from npukit.ioctl.memory import OwnMemory
 
-from .buffers import Bo, Buffers
-from .follow import LIMIT, Follower, blocks, fills, request_of
-from .meaning import MODULES, NODES, REGCMDS
-from .record import PACKET, REGCMD, Block, Memory, Record, write_header
+from .buffers import Bo
+from .follow import LIMIT
+from .interpret import Interpreter, error_name
+from .meaning import NODES
+from .record import Block, Record, write_header
 
 _ARGUMENTS = {
     "open": ("path", "flags"),
@@ -35,10 +34,9 @@ _ARGUMENTS = {
 """The names of each call's arguments, without the descriptor with which most begin."""
 _WITHOUT_FD = frozenset({"open", "memfd_create", "poll", "munmap"})
 _WITHOUT_RESULT = frozenset({"close", "munmap", "ftruncate"})
-_DRIVERS = {module: driver for driver, module in MODULES.items()}
 
 
-class Recorder:
+class Recorder(Interpreter):
     """Makes a Record of each call that passes ``kernel(...)`` and hands it to ``sink``.
 
         with Recorder(to_file(file)) as recorder:
@@ -54,12 +52,10 @@ class Recorder:
     """
 
     def __init__(self, sink: Callable[[Record], object], limit: int = LIMIT) -> None:
-        self.buffers = Buffers()
+        super().__init__(limit)
         self._sink = sink
-        self._limit = limit
         self._memory = OwnMemory()
         self._lock = threading.RLock()
-        self._drivers: dict[int, str] = {}
         self._mappings: weakref.WeakValueDictionary[int, Mapping] = weakref.WeakValueDictionary()
 
     def kernel(self, kernel: Kernel) -> TracingKernel:
@@ -76,6 +72,16 @@ class Recorder:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def read(self, pid: int, address: int, size: int) -> bytes | None:
+        return self._memory.read(address, size)
+
+    def read_buffer(self, pid: int, bo: Bo, offset: int, size: int) -> bytes | None:
+        for start, length in bo.maps.items():
+            # One that the collector took may have made room for something else.
+            if offset + size <= length and self._mappings.get(start) is not None:
+                return self._memory.read(start + offset, size)
+        return None
+
     def _begins(self, name: str, arguments: tuple[Any, ...]) -> tuple[Block, bytes] | int | None:
         """What must be looked at before the call: a structure, or where a mapping is."""
         if name == "munmap":
@@ -85,80 +91,18 @@ class Recorder:
         fd, number, arg = arguments
         with self._lock:
             ctype, data = self._argument(fd, number, arg)
-            if data is None:
-                return None
-            follower = Follower(self._memory.read, self._limit)
-            block = follower.sent(ctype, data)
-            self._follow_device(fd, block, follower)
-        return block, data
+            return None if data is None else (self.before((os.getpid(), fd), ctype, data), data)
 
     def _argument(self, fd: int, number: int, arg: Any) -> tuple[Any, bytes | None]:
         """An ioctl's structure: its type and bytes; None where it has none that can be read."""
-        request = self._request(fd, number)
         if isinstance(arg, (Struct, Union)):
             return type(arg), bytes(arg)
+        request = self.request((os.getpid(), fd), number)
         if request is None or request.struct is None or arg is None:
             return None, None
         if isinstance(arg, int):
             return request.struct, self._memory.read(arg, ctypes.sizeof(request.struct))
         return request.struct, bytes(arg)
-
-    def _request(self, fd: int, number: int) -> Ioctl | None:
-        if isinstance(number, Ioctl):
-            return number
-        return request_of(self._drivers.get(fd, ""), number)
-
-    def _follow_device(self, fd: int, block: Block, follower: Follower) -> None:
-        """Add what lies in buffer objects: task tables, register commands, packets."""
-        if block.struct == "rknpu_submit":
-            block.memory["task_obj_addr"] = self._table(fd, block, follower, before=True)
-        elif block.struct == "amdxdna_drm_exec_cmd" and block.fields["cmd_count"] == 1:
-            block.memory["cmd_handles"] = self._packet(fd, block.fields["cmd_handles"], follower)
-        domain = block.fields.get("iommu_domain_id")
-        for inner in blocks(block):
-            if inner.struct in REGCMDS:
-                pointer, counter, more = REGCMDS[inner.struct]
-                address, count = inner.fields[pointer], inner.fields[counter] + more
-                size = 8 * follower.take(count, 8)
-                data = self._read(self.buffers.at(fd, address, domain), address, size)
-                words = None if data is None else memoryview(data).cast("Q").tolist()
-                inner.memory[pointer] = Memory(REGCMD, address, count, words)
-
-    def _table(self, fd: int, submit: Block, follower: Follower, *, before: bool) -> Memory:
-        """The task table of an rknpu job, up to the last task that a core is given."""
-        from npukit.abi.rknpu import rknpu_task
-
-        fields, size = submit.fields, ctypes.sizeof(rknpu_task)
-        windows = [(fields["task_start"], fields["task_number"])]
-        windows += [(w["task_start"], w["task_number"]) for w in fields["subcore_task"]]
-        count = max(start + number for start, number in windows)
-        name = fields["task_obj_addr"]
-        bo = self.buffers.named(fd, name)
-        taken = follower.take_structs(min(count, bo.size // size if bo else 0), size)
-        data = self._read(bo, bo.dma if bo and bo.dma is not None else 0, taken * size)
-        tasks: list[Block] | None = None
-        if data is not None:
-            rows = (data[at : at + size] for at in range(0, len(data), size))
-            look = follower.sent if before else lambda kind, row: follower.received(kind, row, None)
-            tasks = [look(rknpu_task, row) for row in rows]
-        return Memory("rknpu_task", name, count, tasks)
-
-    def _packet(self, fd: int, handle: int, follower: Follower) -> Memory:
-        """The ERT packet in a command buffer: its header word counts the words that follow."""
-        bo = self.buffers.of(fd, handle)
-        at = bo.dma if bo and bo.dma is not None else 0
-        head = self._read(bo, at, 4)
-        size = 4 + 4 * (int.from_bytes(head, "little") >> 12 & 0x7FF) if head else 4
-        return Memory(PACKET, at, size, self._read(bo, at, follower.take(size, 1)))
-
-    def _read(self, bo: Bo | None, address: int, size: int) -> bytes | None:
-        """Memory of a buffer object through a mapping of this process."""
-        offset = address - (bo.dma or 0) if bo else 0
-        for start, length in bo.maps.items() if bo else ():
-            # One that the collector took may have made room for something else.
-            if offset + size <= length and self._mappings.get(start) is not None:
-                return self._memory.read(start + offset, size)
-        return None
 
     def _ended(self, call: KernelCall) -> None:
         if call.name == "monotonic_ns":
@@ -171,26 +115,26 @@ class Recorder:
 
     def _note(self, record: Record, call: KernelCall) -> None:
         """Remember who serves a descriptor, and which mappings live."""
-        drivers = self._drivers
+        drivers, opened = self.drivers, (record.pid, record.result)
         if record.call == "close":
-            drivers.pop(record.fd, None)
+            drivers.pop(record.file, None)
         elif record.errno or call.result is None:
             return
         elif record.call == "open":
-            drivers.pop(record.result, None)
+            drivers.pop(opened, None)
             if record.driver:
-                drivers[record.result] = record.driver
+                drivers[opened] = record.driver
         elif record.call == "dup" and record.driver:
-            drivers[record.result] = record.driver
+            drivers[opened] = record.driver
         elif record.call == "mmap":
             self._mappings[record.result] = call.result
         elif record.call == "ioctl" and record.driver not in ("", "drm"):
-            drivers[record.fd] = record.driver
+            drivers[record.file] = record.driver
 
     def _other(self, call: KernelCall) -> Record:
         name, values = call.name, call.arguments
         fd = -1 if name in _WITHOUT_FD else int(values[0])
-        driver = self._drivers.get(fd, "")
+        driver = self.drivers.get((os.getpid(), fd), "")
         result = call.result
         if name == "munmap":
             arguments: dict[str, Any] = {"address": call.before}
@@ -210,52 +154,8 @@ class Recorder:
             # What gives no number succeeded, unless there is no answer at all.
             done = not call.errno and (result is not None or name in _WITHOUT_RESULT)
             result = 0 if done else -1
-        return self._record(call, fd, driver, result, arguments=arguments)
-
-    def _ioctl(self, call: KernelCall) -> Record:
-        fd, number, arg = call.arguments
-        request = self._request(fd, number)
-        driver = self._drivers.get(fd, "")
-        sent, image = call.before or (None, None)
-        after = None
-        arguments = {}
-        ctype, data = self._argument(fd, number, arg)
-        if sent is None and isinstance(arg, int):
-            arguments["arg"] = int(arg)
-        changed = data != image or (ctype is not None and fills(ctype))
-        if sent is not None and data is not None and (changed or sent.struct == "rknpu_submit"):
-            follower = Follower(self._memory.read, self._limit)
-            if call.errno:
-                after = follower.failed(ctype, data)
-            else:
-                after = follower.received(ctype, data, sent)
-            if after.struct == "rknpu_submit":
-                after.memory["task_obj_addr"] = self._table(fd, after, follower, before=False)
-            if after.fields == sent.fields and not after.memory:
-                after = None
-        if request is not None and request.name == "DRM_IOCTL_VERSION" and after and not call.errno:
-            name = after.memory.get("name")
-            if name is not None and isinstance(name.content, bytes) and name.content.isascii():
-                driver = driver or name.content.decode()
-        if not driver and request is not None and request.struct is not None:
-            driver = _DRIVERS.get(request.struct.__module__.rpartition(".")[2], "")
-        value = -1 if call.result is None else call.result[0]
-        return self._record(
-            call,
-            fd,
-            driver,
-            value,
-            arguments=arguments,
-            number=int(number) & 0xFFFFFFFF,
-            request=request.name if request else "",
-            sent=sent,
-            received=after,
-            hint=_hint(driver, request, call),
-        )
-
-    def _record(self, call: KernelCall, fd: int, driver: str, result: int, **more: Any) -> Record:
         return Record(
-            call.name,
+            name,
             call.start_ns,
             call.duration_ns,
             os.getpid(),
@@ -263,20 +163,32 @@ class Recorder:
             fd,
             driver,
             result=result,
-            errno=errno.errorcode.get(call.errno, str(call.errno)) if call.errno else "",
-            **more,
+            errno=error_name(call.errno),
+            arguments=arguments,
         )
 
-
-def _hint(driver: str, request: Ioctl | None, call: KernelCall) -> str:
-    """The rule behind an error, as the driver's class knows it."""
-    if call.result is None and not call.errno:
-        return "the call raised an exception and answered nothing"
-    kind = DRIVABLE.get(driver)
-    if not call.errno or kind is None or request is None:
-        return ""
-    # explain() is told all it needs; it looks at no device.
-    return kind.explain(cast(Any, None), request, call.errno) or ""
+    def _ioctl(self, call: KernelCall) -> Record:
+        fd, number, arg = call.arguments
+        file = os.getpid(), fd
+        sent, image = call.before or (None, None)
+        after = None
+        ctype, data = self._argument(fd, number, arg)
+        if sent is not None and data is not None:
+            after = self.after(file, ctype, image or b"", data, sent, bool(call.errno))
+        unanswered = call.result is None and not call.errno
+        return self.ioctl(
+            file,
+            number,
+            sent,
+            after,
+            call.errno,
+            start_ns=call.start_ns,
+            duration_ns=call.duration_ns,
+            thread=threading.get_native_id(),
+            arguments={"arg": int(arg)} if sent is None and isinstance(arg, int) else {},
+            result=-1 if call.result is None else call.result[0],
+            hint="the call raised an exception and answered nothing" if unanswered else "",
+        )
 
 
 def to_file(file: TextIO) -> Callable[[Record], object]:

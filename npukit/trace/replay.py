@@ -37,7 +37,7 @@ from npukit.programs.rk3588.registers import PC, REGISTERS
 from .buffers import Bo, Buffers
 from .follow import LIMIT, blocks, extent, pointer_names, request_of
 from .meaning import GIVES_FD, ROLES, Role
-from .record import REGCMD, Block, Memory, Record
+from .record import REGCMD, Block, Key, Memory, Record
 from .recorder import Recorder
 
 _PATIENCE = 10.0
@@ -89,9 +89,10 @@ def opened(records: Sequence[Record]) -> dict[str, str]:
             continue
         driver = record.driver
         for later in records[index + 1 :]:
-            if driver or (later.call == "close" and later.fd == record.result):
+            same = later.file == (record.pid, record.result)
+            if driver or (later.call == "close" and same):
                 break
-            if later.fd == record.result and later.driver not in ("", "drm"):
+            if same and later.driver not in ("", "drm"):
                 driver = later.driver
         path = record.arguments["path"]
         found[path] = found.get(path) or driver
@@ -126,9 +127,10 @@ class _Player:
         self._ours = self._recorder.buffers
         self._same: dict[Bo, Bo] = {}
         """Recorded buffer object -> the one here."""
-        self._fds: dict[int, int] = {}
-        self._maps: dict[int, _fast.Mapping] = {}
-        """Recorded address -> the mapping here."""
+        self._fds: dict[Key, int] = {}
+        """Recorded process and descriptor -> the descriptor here."""
+        self._maps: dict[Key, _fast.Mapping] = {}
+        """Recorded process and address -> the mapping here."""
         self._record: Record
         self._domain: int | None = None
         self._keep: list[Any] = []
@@ -168,7 +170,9 @@ class _Player:
     # Making the call.
 
     def _call(self, record: Record) -> None:
-        kernel, given, fd = self._kernel, record.arguments, self._fd(record.fd)
+        kernel, given = self._kernel, record.arguments
+        # A descriptor that came from another process is one of its own here, too.
+        fd = self._fd((given.get("pid", record.pid), record.fd))
         # What goes wrong is in the answer's record, like all else.
         with contextlib.suppress(OSError, RuntimeError):
             if record.call == "ioctl":
@@ -176,19 +180,19 @@ class _Player:
             elif record.call == "open":
                 kernel.open(self._nodes.get(given["path"], given["path"]), given["flags"])
             elif record.call == "mmap":
-                offset = self._offset(record.fd, given["offset"])
+                offset = self._offset(record.file, given["offset"])
                 mapping = kernel.mmap(fd, given["length"], offset, given["prot"], given["flags"])
                 if not record.errno:
-                    self._maps[record.result] = mapping
+                    self._maps[record.pid, record.result] = mapping
             elif record.call == "munmap":
-                found = self._maps.pop(given["address"], None)
+                found = self._maps.pop((record.pid, given["address"]), None)
                 if found is None:
                     raise _CannotPlay("nothing is mapped there")
                 kernel.munmap(found)
             elif record.call == "poll":
-                if not all(polled in self._fds for polled, _events in given["fds"]):
+                pairs = [(self._fd((record.pid, one)), events) for one, events in given["fds"]]
+                if any(here < 0 for here, _events in pairs):
                     raise _CannotPlay("a descriptor is not there")
-                pairs = [(self._fd(polled), events) for polled, events in given["fds"]]
                 kernel.poll(pairs, _PATIENCE if record.result > 0 else 0)
             elif record.call == "fcntl":
                 kernel.fcntl(fd, given["command"], given["arg"])
@@ -300,12 +304,12 @@ class _Player:
                 if memory.content is None:
                     continue
                 if memory.type == REGCMD:
-                    bo = self._theirs.at(self._record.fd, memory.address, self._domain)
+                    bo = self._theirs.at(self._record.file, memory.address, self._domain)
                     words = [self._word(word) for word in memory.content if isinstance(word, int)]
                     image = b"".join(word.to_bytes(8, "little") for word in words)
                     self._write(bo, memory.address - (bo.dma or 0) if bo else 0, image)
                 elif memory.type == "rknpu_task" and name == "task_obj_addr":
-                    bo = self._theirs.named(self._record.fd, memory.address)
+                    bo = self._theirs.named(self._record.file, memory.address)
                     rows = [row for row in memory.content if isinstance(row, Block)]
                     self._write(bo, 0, b"".join(bytes(self._build(r, rknpu_task)) for r in rows))
 
@@ -320,26 +324,26 @@ class _Player:
 
     # From recorded values to those here.
 
-    def _fd(self, fd: int) -> int:
+    def _fd(self, file: Key) -> int:
         """Descriptors that the trace did not open are none of ours."""
-        return self._fds.get(fd, -1)
+        return self._fds.get(file, -1)
 
     def _here(self, role: Role | None, value: int) -> int:
         """What stands for a recorded value; the value itself where nothing is known of it."""
-        fd = self._record.fd
+        file = self._record.file
         bo: Bo | None = None
         if role is Role.FD:
-            return self._fds.get(value, min(value, 0))
+            return self._fds.get((self._record.pid, value), min(value, 0))
         if role is Role.DEADLINE:
             return self._deadline(value)
         if role is Role.DMA:
             return self._address(value)
         if role is Role.HANDLE:
-            bo = self._theirs.of(fd, value)
+            bo = self._theirs.of(file, value)
             here = self._same.get(bo) if bo else None
             return here.handle if here else value
         if role is Role.OBJECT:
-            bo = self._theirs.named(fd, value)
+            bo = self._theirs.named(file, value)
             here = self._same.get(bo) if bo else None
             return here.object if here and here.object is not None else value
         return value
@@ -353,15 +357,15 @@ class _Player:
         return max(now + distance, 1) if value > 0 else value
 
     def _address(self, value: int) -> int:
-        bo = self._theirs.at(self._record.fd, value, self._domain)
+        bo = self._theirs.at(self._record.file, value, self._domain)
         here = self._same.get(bo) if bo else None
         if bo is None or here is None or bo.dma is None or here.dma is None:
             return value
         return value - bo.dma + here.dma
 
-    def _offset(self, fd: int, offset: int) -> int:
-        file = self._theirs.files.get(fd)
-        for bo in file.bos.values() if file else ():
+    def _offset(self, file: Key, offset: int) -> int:
+        known = self._theirs.files.get(file)
+        for bo in known.bos.values() if known else ():
             here = self._same.get(bo)
             if bo.offset == offset and here is not None and here.offset is not None:
                 return here.offset
@@ -379,11 +383,11 @@ class _Player:
     def _learn(self, record: Record, answer: Record) -> None:
         """Which new descriptors stand for which."""
         if record.call == "close":
-            self._fds.pop(record.fd, None)
+            self._fds.pop(record.file, None)
         if answer.errno or answer.result < 0:
             return
         if _gives_fd(record):
-            self._fds[record.result] = answer.result
+            self._fds[record.pid, record.result] = answer.result
         after, here = record.after, answer.after
         if record.call != "ioctl" or after is None or here is None or record.sent is None:
             return
@@ -393,7 +397,7 @@ class _Player:
             names.append("handle")
         for name in names:
             if after.fields[name] != record.sent.fields[name]:
-                self._fds[after.fields[name]] = here.fields[name]
+                self._fds[record.pid, after.fields[name]] = here.fields[name]
 
     def _compare(self, record: Record, answer: Record) -> Iterable[tuple[str, Any, Any]]:
         if record.errno != answer.errno:

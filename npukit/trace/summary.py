@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from .buffers import Bo, Buffers
-from .record import Block, Record
+from .record import Block, Key, Record
 
 _SUBMITS = frozenset(
     {
@@ -46,8 +46,8 @@ def pair_submits(records: Iterable[Record]) -> list[Job]:
     amdxdna: WAIT_CMD or SYNCOBJ_TIMELINE_WAIT for its number or a later one. FastRPC: INVOKE.
     """
     jobs: list[Job] = []
-    waiting: list[tuple[Job, int, frozenset[int], int]] = []
-    syncobjs: dict[tuple[int, int], int] = {}
+    waiting: list[tuple[Job, Key, frozenset[int], int]] = []
+    syncobjs: dict[tuple[Key, int], int] = {}
     for record in records:
         if record.errno:
             continue
@@ -58,26 +58,26 @@ def pair_submits(records: Iterable[Record]) -> list[Job]:
             jobs.append(job)
             fields = block.fields
             if block.struct == "drm_rocket_submit":
-                waiting.append((job, record.fd, _written(record.sent), 0))
+                waiting.append((job, record.file, _written(record.sent), 0))
             elif block.struct == "amdxdna_drm_exec_cmd":
-                waiting.append((job, record.fd, frozenset({fields["hwctx"]}), fields["seq"]))
+                waiting.append((job, record.file, frozenset({fields["hwctx"]}), fields["seq"]))
             elif block.struct == "rknpu_submit" and fields["flags"] & _NONBLOCK:
-                waiting.append((job, fields["fence_fd"], frozenset(), 0))
+                waiting.append((job, (record.pid, fields["fence_fd"]), frozenset(), 0))
             else:
                 job.end_ns = end
             continue
         if block is not None and block.struct == "amdxdna_drm_create_hwctx":
-            syncobjs[record.fd, block.fields["syncobj_handle"]] = block.fields["handle"]
+            syncobjs[record.file, block.fields["syncobj_handle"]] = block.fields["handle"]
         done = _waited(record, syncobjs)
         left = []
-        for job, fd, names, number in waiting:
+        for job, file, names, number in waiting:
             if any(
-                fd == awaited and (not names or name in names) and number <= reached
+                file == awaited and (not names or name in names) and number <= reached
                 for awaited, name, reached in done
             ):
                 job.end_ns = end
             else:
-                left.append((job, fd, names, number))
+                left.append((job, file, names, number))
         waiting = left
     return jobs
 
@@ -99,24 +99,25 @@ def _numbers(block: Block, name: str) -> Iterator[int]:
             yield value
 
 
-def _waited(record: Record, syncobjs: dict[tuple[int, int], int]) -> list[tuple[int, int, int]]:
+def _waited(record: Record, syncobjs: dict[tuple[Key, int], int]) -> list[tuple[Key, int, int]]:
     """(descriptor, buffer or context, number) of the work that a call found done."""
     if record.call == "poll":
-        return [(fd, 0, 0) for fd, _events in record.arguments["fds"]] if record.result else []
+        polled = record.arguments["fds"] if record.result else ()
+        return [((record.pid, fd), 0, 0) for fd, _events in polled]
     block = record.sent
     if block is None:
         return []
     fields = block.fields
     if block.struct == "drm_rocket_prep_bo":
-        return [(record.fd, fields["handle"], 0)]
+        return [(record.file, fields["handle"], 0)]
     if block.struct == "amdxdna_drm_wait_cmd":
-        return [(record.fd, fields["hwctx"], fields["seq"])]
+        return [(record.file, fields["hwctx"], fields["seq"])]
     if block.struct == "drm_syncobj_timeline_wait":
         pairs = zip(_numbers(block, "handles"), _numbers(block, "points"), strict=False)
         return [
-            (record.fd, syncobjs[record.fd, handle], point)
+            (record.file, syncobjs[record.file, handle], point)
             for handle, point in pairs
-            if (record.fd, handle) in syncobjs
+            if (record.file, handle) in syncobjs
         ]
     return []
 
@@ -171,8 +172,8 @@ def summarize(records: Iterable[Record]) -> Summary:
         buffers.all,
         pair_submits(records),
         [bo for bo in buffers.all if bo.ended_ns is None or bo.closed],
-        sorted((fd, file.what) for fd, file in buffers.files.items()),
-        [(address, length) for address, (length, _bo) in buffers.maps.items()],
+        sorted((fd, file.what) for (_pid, fd), file in buffers.files.items()),
+        [(address, length) for (_pid, address), (length, _bo) in buffers.maps.items()],
     )
 
 

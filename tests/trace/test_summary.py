@@ -63,7 +63,7 @@ def test_leaks_are_listed() -> None:
         copy = recorded.dup(first)
         recorded.close(first)
         assert len([bo for bo in summarize(records).leaked if bo.closed]) == 1
-        assert recorder.buffers.of(copy, kept.handle) is not None
+        assert recorder.buffers.of((os.getpid(), copy), kept.handle) is not None
         recorded.munmap(mapping)
         recorded.close(copy)
         assert len([bo for bo in summarize(records).leaked if bo.closed]) == 3
@@ -76,10 +76,10 @@ def test_exported_buffers_are_followed() -> None:
         device = open_device(kernel.path("rknpu"), recorder.kernel(kernel))
         assert isinstance(device, RknpuDevice)
         with device, device.alloc(8192) as buffer, device.export(buffer) as shared:
-            file = recorder.buffers.files[shared.fd]
+            file = recorder.buffers.files[os.getpid(), shared.fd]
             assert (file.what, file.backing) == (
                 "dma-buf",
-                recorder.buffers.of(device.fileno(), buffer.handle),
+                recorder.buffers.of((os.getpid(), device.fileno()), buffer.handle),
             )
             with shared.access("w") as memory:
                 memory[:] = 1

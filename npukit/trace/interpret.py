@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: MIT
+"""Records of ioctls, whoever saw them."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+from typing import Any, cast
+
+from npukit.devices.discover import DRIVABLE
+from npukit.ioctl import Ioctl
+
+from .buffers import Bo, Buffers
+from .follow import LIMIT, Follower, blocks, fills, request_of
+from .meaning import MODULES, REGCMDS
+from .record import PACKET, REGCMD, Block, Key, Memory, Record
+
+_DRIVERS = {module: driver for driver, module in MODULES.items()}
+_ERRORS = {
+    **errno.errorcode,
+    # What a signal leaves: the kernel makes the call again, or answers EINTR.
+    512: "ERESTARTSYS",
+    513: "ERESTARTNOINTR",
+    514: "ERESTARTNOHAND",
+    515: "ENOIOCTLCMD",
+    516: "ERESTART_RESTARTBLOCK",
+}
+
+
+def error_name(code: int) -> str:
+    """An errno by name; "" for 0."""
+    return _ERRORS.get(code, str(code)) if code else ""
+
+
+class Interpreter:
+    """Takes ioctls apart, before and after the call.
+
+    ``buffers`` is what is known of buffer objects, files and mappings. ``limit`` is how many bytes
+    are read for one call.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.buffers = Buffers()
+        self.drivers: dict[Key, str] = {}
+        """Process and descriptor -> the driver that serves it."""
+        self._limit = limit
+
+    def read(self, pid: int, address: int, size: int) -> bytes | None:
+        """Memory of a process; None when not all can be read."""
+        raise NotImplementedError
+
+    def read_buffer(self, pid: int, bo: Bo, offset: int, size: int) -> bytes | None:
+        """Memory of a buffer object; None where it cannot be read."""
+        raise NotImplementedError
+
+    def request(self, file: Key, number: int) -> Ioctl | None:
+        """The request that a number is for a file."""
+        if isinstance(number, Ioctl):
+            return number
+        return request_of(self.drivers.get(file, ""), number)
+
+    def before(self, file: Key, ctype: Any, data: bytes) -> Block:
+        """An ioctl's structure and all that it leads to, as they are sent."""
+        pid = file[0]
+        follower = Follower(lambda address, size: self.read(pid, address, size), self._limit)
+        block = follower.sent(ctype, data)
+        if block.struct == "rknpu_submit":
+            block.memory["task_obj_addr"] = self._table(file, block, follower, before=True)
+        elif block.struct == "amdxdna_drm_exec_cmd" and block.fields["cmd_count"] == 1:
+            handle = block.fields["cmd_handles"]
+            block.memory["cmd_handles"] = self._packet(file, handle, follower)
+        domain = block.fields.get("iommu_domain_id")
+        for inner in blocks(block):
+            if inner.struct in REGCMDS:
+                pointer, counter, more = REGCMDS[inner.struct]
+                address, count = inner.fields[pointer], inner.fields[counter] + more
+                size = 8 * follower.take(count, 8)
+                data_ = self._device(file, self.buffers.at(file, address, domain), address, size)
+                words = None if data_ is None else memoryview(data_).cast("Q").tolist()
+                inner.memory[pointer] = Memory(REGCMD, address, count, words)
+        return block
+
+    def after(
+        self, file: Key, ctype: Any, image: bytes, data: bytes, sent: Block, failed: bool
+    ) -> Block | None:
+        """The same as they came back; None where nothing changed. ``image`` and ``data`` are the
+        structure's bytes before and after."""
+        if data == image and not fills(ctype) and sent.struct != "rknpu_submit":
+            return None
+        pid = file[0]
+        follower = Follower(lambda address, size: self.read(pid, address, size), self._limit)
+        if failed:
+            block = follower.failed(ctype, data)
+        else:
+            block = follower.received(ctype, data, sent)
+        if block.struct == "rknpu_submit":
+            block.memory["task_obj_addr"] = self._table(file, block, follower, before=False)
+        return None if block.fields == sent.fields and not block.memory else block
+
+    def _table(self, file: Key, submit: Block, follower: Follower, *, before: bool) -> Memory:
+        """The task table of an rknpu job, up to the last task that a core is given."""
+        from npukit.abi.rknpu import rknpu_task
+
+        fields, size = submit.fields, ctypes.sizeof(rknpu_task)
+        windows = [(fields["task_start"], fields["task_number"])]
+        windows += [(w["task_start"], w["task_number"]) for w in fields["subcore_task"]]
+        count = max(start + number for start, number in windows)
+        name = fields["task_obj_addr"]
+        bo = self.buffers.named(file, name)
+        taken = follower.take_structs(min(count, bo.size // size if bo else 0), size)
+        data = self._device(file, bo, bo.dma if bo and bo.dma is not None else 0, taken * size)
+        tasks: list[Block] | None = None
+        if data is not None:
+            rows = (data[at : at + size] for at in range(0, len(data), size))
+            look = follower.sent if before else lambda kind, row: follower.received(kind, row, None)
+            tasks = [look(rknpu_task, row) for row in rows]
+        return Memory("rknpu_task", name, count, tasks)
+
+    def _packet(self, file: Key, handle: int, follower: Follower) -> Memory:
+        """The ERT packet in a command buffer: its header word counts the words that follow."""
+        bo = self.buffers.of(file, handle)
+        at = bo.dma if bo and bo.dma is not None else 0
+        head = self._device(file, bo, at, 4)
+        size = 4 + 4 * (int.from_bytes(head, "little") >> 12 & 0x7FF) if head else 4
+        return Memory(PACKET, at, size, self._device(file, bo, at, follower.take(size, 1)))
+
+    def _device(self, file: Key, bo: Bo | None, address: int, size: int) -> bytes | None:
+        """Memory at a device address."""
+        offset = address - (bo.dma or 0) if bo else 0
+        if bo is None or offset + size > bo.size:
+            return None
+        return self.read_buffer(file[0], bo, offset, size)
+
+    def ioctl(
+        self,
+        file: Key,
+        number: int,
+        sent: Block | None,
+        after: Block | None,
+        code: int,
+        **more: Any,
+    ) -> Record:
+        """The record of an ioctl that has ended with the errno ``code``. ``more`` are the times,
+        the thread, the result, the arguments and a hint in place of the driver's rule."""
+        request = self.request(file, number)
+        driver = self.drivers.get(file, "")
+        if request is not None and request.name == "DRM_IOCTL_VERSION" and after and not code:
+            name = after.memory.get("name")
+            if name is not None and isinstance(name.content, bytes) and name.content.isascii():
+                driver = driver or name.content.decode()
+        if not driver and request is not None and request.struct is not None:
+            driver = _DRIVERS.get(request.struct.__module__.rpartition(".")[2], "")
+        if not more.get("hint"):
+            more["hint"] = _rule(driver, request, code)
+        return Record(
+            "ioctl",
+            pid=file[0],
+            fd=file[1],
+            driver=driver,
+            number=int(number) & 0xFFFFFFFF,
+            request=request.name if request else "",
+            sent=sent,
+            received=after,
+            errno=error_name(code),
+            **more,
+        )
+
+
+def _rule(driver: str, request: Ioctl | None, code: int) -> str:
+    """The rule behind an error, as the driver's class knows it."""
+    kind = DRIVABLE.get(driver)
+    if not code or kind is None or request is None:
+        return ""
+    # explain() is told all it needs; it looks at no device.
+    return kind.explain(cast(Any, None), request, code) or ""

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: MIT
+"""Trace a program from outside (``npukit trace``)."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from npukit.ioctl import Struct, Union
+
+from . import _ptrace
+from ._ptrace import Event, Tracer
+from .follow import fills, requests_for
+from .meaning import MODULES, REGCMDS
+from .outside import Asked, Nodes, Outside, What, is_npu
+from .record import Record
+
+
+class CannotTrace(OSError):
+    """The machine, or the program's owner, forbids it."""
+
+
+@functools.cache
+def flat_requests() -> frozenset[int]:
+    """Numbers that for every driver mean a request whose argument leads to no other memory."""
+    flat: set[int] = set()
+    others: set[int] = set()
+    for driver in MODULES:
+        for number, request in requests_for(driver).items():
+            (flat if _is_flat(request.struct) else others).add(number)
+    return frozenset(flat - others)
+
+
+def _is_flat(ctype: Any) -> bool:
+    if ctype is None or not issubclass(ctype, (Struct, Union)):
+        return True
+    inner = [field[1] for field in ctype._fields_ if isinstance(field[1], type)]
+    device = ctype.__name__ in REGCMDS or ctype.__name__ in ("rknpu_submit", "amdxdna_drm_exec_cmd")
+    return not (
+        device or ctype._pointers_ or ctype._tail_ or fills(ctype)
+    ) and all(_is_flat(part) for part in inner)  # fmt: skip
+
+
+def trace_program(
+    command: Sequence[str],
+    sink: Callable[[Record], object],
+    root: str | os.PathLike[str] = "/",
+) -> int:
+    """Run ``command``, and tell ``sink`` of each NPU request of it and of what it starts.
+
+    Returns its exit status, 128 + N for signal N, when the last process has ended. The program is
+    killed if this process is: the filter that picks its requests out has them fail without a
+    tracer. What a terminal sends goes to the program; SIGTERM and SIGHUP are passed on. ``root``
+    holds the /sys that tells drivers.
+
+    CannotTrace with errno, where this machine does not allow it; FileNotFoundError and
+    PermissionError as for execution.
+    """
+    tracer = Tracer(flat_requests())
+    with _signals({signal.SIGINT: None, signal.SIGQUIT: None,
+                   signal.SIGTERM: tracer, signal.SIGHUP: tracer}):  # fmt: skip
+        error = _follow(tracer, lambda: tracer.launch(command), sink, root)
+    if error:
+        raise CannotTrace(error, f"cannot trace here: {os.strerror(error)}")
+    if tracer.exec_error:
+        code = tracer.exec_error
+        raise OSError(code, os.strerror(code), command[0])
+    code = os.waitstatus_to_exitcode(tracer.status)
+    return code if code >= 0 else 128 - code
+
+
+def trace_process(
+    pid: int, sink: Callable[[Record], object], root: str | os.PathLike[str] = "/"
+) -> None:
+    """The same of a process that runs already, and of what it starts, until it ends or SIGINT or
+    SIGTERM comes; it goes on then. All its system calls are stopped at meanwhile.
+
+    CannotTrace when it is not there or not ours to trace.
+    """
+    tracer = Tracer(flat_requests())
+    wanted = threading.Event()
+
+    def stop(_number: int, _frame: Any) -> None:
+        wanted.set()
+        tracer.let_go()
+
+    with _signals({signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGHUP: stop}):
+        error = _follow(tracer, lambda: tracer.attach(pid), sink, root, wanted)
+    if error:
+        raise CannotTrace(error, f"cannot trace {pid}: {os.strerror(error)}")
+
+
+@contextlib.contextmanager
+def _signals(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
+    """``handlers``: None ignores, a Tracer passes on to its program."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def passing(tracer: Tracer) -> Callable[[int, Any], None]:
+        def forward(number: int, _frame: Any) -> None:
+            with contextlib.suppress(ProcessLookupError):
+                if tracer.pid:
+                    os.kill(tracer.pid, number)
+
+        return forward
+
+    before = {}
+    for number, handler in handlers.items():
+        action = signal.SIG_IGN if handler is None else handler
+        if isinstance(handler, Tracer):
+            action = passing(handler)
+        before[number] = signal.signal(number, action)
+    # It interrupts the tracer's thread; nothing else comes of it.
+    before[signal.SIGURG] = signal.signal(signal.SIGURG, lambda _number, _frame: None)
+    try:
+        yield
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)
+
+
+def _follow(
+    tracer: Tracer,
+    begin: Callable[[], int],
+    sink: Callable[[Record], object],
+    root: str | os.PathLike[str],
+    wanted: threading.Event | None = None,
+) -> int:
+    """Trace on a thread of its own, and take what it finds here."""
+    result = [0]
+    thread = threading.Thread(target=lambda: result.__setitem__(0, begin()), name="tracer")
+    watch = _Watch(Outside(sink), Nodes(root))
+    poller = select.poll()
+    poller.register(tracer, select.POLLIN)
+    thread.start()
+    try:
+        while thread.is_alive():
+            # A signal may come just before the tracer sleeps, so it is sent again.
+            stopping = wanted is not None and wanted.is_set()
+            poller.poll(20 if stopping else 1000 if wanted is not None else None)
+            if stopping and thread.ident is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pthread_kill(thread.ident, signal.SIGURG)
+            watch.take(tracer)
+        watch.take(tracer)
+    finally:
+        # Whatever went wrong with the records, the program is to go on.
+        tracer.ignore()
+        while thread.is_alive():
+            thread.join(1)
+    return result[0]
+
+
+class _Watch:
+    """Tells an Outside of events."""
+
+    def __init__(self, outside: Outside, nodes: Nodes) -> None:
+        self._outside = outside
+        self._nodes = nodes
+        self._paths: dict[tuple[int, int, int, int], tuple[str, int]] = {}
+        self._asked: dict[int, Asked] = {}
+
+    def take(self, tracer: Tracer) -> None:
+        for event in tracer.take():
+            self._one(event)
+            if event.kind in (_ptrace.ENTRY, _ptrace.EXIT, _ptrace.EXEC):
+                tracer.go_on()
+
+    def _one(self, event: Event) -> None:
+        outside = self._outside
+        if event.kind == _ptrace.FORK:
+            outside.forked(event.pid, event.value)
+        elif event.kind == _ptrace.EXEC:
+            outside.executes(event.pid, event.start_ns)
+        elif event.kind == _ptrace.DEATH:
+            self._asked.pop(event.tid, None)
+        elif event.kind == _ptrace.EXIT:
+            asked = self._asked.pop(event.tid, None)
+            if asked is not None:
+                self._ended(asked, event)
+        elif event.kind == _ptrace.MMAP:
+            file, what = self._what(event, event.args[4])
+            if what is not None and not event.lost:
+                _at, length, prot, flags, _fd, offset = event.args
+                arguments = {"length": length, "offset": offset, "prot": prot, "flags": flags}
+                times = event.start_ns, event.end_ns
+                outside.mapped(
+                    file, event.tid, what, times, event.value, event.code, arguments
+                )  # fmt: skip
+        else:
+            file, what = self._what(event, event.args[0])
+            if what is None:
+                return
+            number, argument = event.args[1] & 0xFFFFFFFF, event.args[2]
+            asked = outside.begins(
+                file, event.tid, what, number, argument, event.start_ns, event.before
+            )
+            if event.kind == _ptrace.ENTRY:
+                self._asked[event.tid] = asked
+            else:
+                self._ended(asked, event)
+
+    def _ended(self, asked: Asked, event: Event) -> None:
+        # Where the kernel only reads, nothing has changed.
+        data = event.before if event.after is None else event.after
+        self._outside.ended(
+            asked, event.start_ns, event.end_ns, event.value, event.code, data, lost=event.lost
+        )
+
+    def _what(self, event: Event, register: int) -> tuple[tuple[int, int], What | None]:
+        number = register & 0xFFFFFFFF
+        fd = number - (1 << 32) if number >> 31 else number
+        key = (event.pid, fd, *event.identity)
+        if event.path:
+            self._paths[key] = event.path, event.access
+        path, access = self._paths.get(key, ("", os.O_RDWR))
+        if event.identity == (0, 0):
+            # No such descriptor: EBADF is of interest, too.
+            return (event.pid, fd), What("", "", 0, (0, 0, 0))
+        found = self._nodes.of(event.mode, event.rdev, path)
+        if found is None or not is_npu(found[0]):
+            return (event.pid, fd), None
+        return (event.pid, fd), What(*found, access, (*event.identity, event.rdev))

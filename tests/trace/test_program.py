@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: MIT
+"""``npukit trace``: programs under ptrace. The machine's /dev/null stands for an NPU's node: it
+answers every request with ENOTTY, and a /sys of ours says which driver serves it."""
+
+import errno
+import importlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import ROOT, wait_until
+
+from npukit.abi import rocket
+from npukit.ioctl import Ioctl
+from npukit.trace.meaning import MODULES
+from npukit.trace.record import Record, read_trace
+
+LIMIT = 60
+"""Seconds after which a run is stopped as hung."""
+CREATE = int(rocket.DRM_IOCTL_ROCKET_CREATE_BO)
+SYSFS = {"amdxdna_accel_driver": "amdxdna", "rknpu": "RKNPU"}
+MISC = {
+    "fastrpc": "fastrpc-cdsp",
+    "dma_heap": "dma_heap/system",
+    "udmabuf": "udmabuf",
+    "wrapfd": "wrapfd",
+}
+
+
+def sysfs(root: Path, driver: str) -> Path:
+    """A /sys under ``root`` that says who serves /dev/null."""
+    entry = root / "devices/entry"
+    entry.mkdir(parents=True)
+    (root / "sys/dev/char").mkdir(parents=True)
+    (root / "sys/dev/char/1:3").symlink_to(entry)
+    if driver in MISC:
+        (entry / "uevent").write_text(f"MAJOR=1\nMINOR=3\nDEVNAME={MISC[driver]}\n")
+        return root
+    (entry / "uevent").write_text("MAJOR=1\nMINOR=3\nDEVNAME=accel/accel0\n")
+    name = SYSFS.get(driver, driver)
+    (root / "drivers" / name).mkdir(parents=True)
+    (entry / "device").mkdir()
+    (entry / "device/driver").symlink_to(root / "drivers" / name)
+    return root
+
+
+def records_of(file: Path) -> list[Record]:
+    with file.open() as lines:
+        return list(read_trace(lines))
+
+
+def start(command: list[str], **options: Any) -> "subprocess.CompletedProcess[str]":
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        process_group=0, **options,
+    )  # fmt: skip
+    try:
+        out, err = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        # The group is this run's own: tracer and program.
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        pytest.fail(f"hung after {LIMIT} s\n{out}\n{err}")
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Any:
+    """Runs a program traced; (how it ended, the records)."""
+
+    def run(driver: str, *command: object) -> tuple[Any, list[Record]]:
+        root, file = sysfs(tmp_path / "root", driver), tmp_path / "trace.jsonl"
+        options = ["--format", "jsonl", "-o", str(file), "--root", str(root)]
+        base = [sys.executable, "-m", "npukit", "trace", *options, "--"]
+        result = start([*base, *map(str, command)])
+        return result, records_of(file)
+
+    return run
+
+
+@pytest.fixture(scope="module", autouse=True)
+def possible() -> None:
+    """Skips where the machine forbids ptrace."""
+    result = start([sys.executable, "-m", "npukit", "trace", "-o", "/dev/null", "--", "true"])
+    if result.returncode == 125:
+        pytest.skip(result.stderr.strip())
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("gcc") is None:
+        pytest.skip("no gcc to compile the client")
+    program = tmp_path_factory.mktemp("clients") / "traced"
+    source = ROOT / "tests/clients/traced.c"
+    flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]
+    subprocess.run(["gcc", *flags, source, "-o", program], check=True)
+    return program
+
+
+def check_requests(
+    driver: str, lines: list[str], records: list[Record], module: str
+) -> list[Record]:
+    """Each request that the client says it made is recorded, with what it says it sent and got."""
+    known = vars(importlib.import_module(f"npukit.abi.{module}")).values()
+    names: dict[int, set[str]] = {}
+    for request in known:
+        if isinstance(request, Ioctl):
+            names.setdefault(int(request), set()).add(request.name)
+    asked = [record for record in records if record.call == "ioctl" and record.driver == driver]
+    assert len(lines) == len(names) == len(asked)
+    for line, record in zip(lines, asked, strict=True):
+        number, struct, sent, got, value, code = json.loads(line)
+        assert record.number == number
+        # A number with two names has either.
+        assert record.request in names[number]
+        assert record.errno == (errno.errorcode[code] if code else "")
+        assert record.result == (-1 if code else value)
+        if sent is None:
+            assert record.sent is None
+            continue
+        assert record.sent is not None
+        assert record.after is not None
+        assert (record.sent.struct, json.loads(json.dumps(record.sent.fields))) == (struct, sent)
+        assert json.loads(json.dumps(record.after.fields)) == got
+    return asked
+
+
+@pytest.mark.parametrize("driver", sorted(set(MODULES) - {"drm", "dma_buf", "sync_file"}))
+def test_each_request_of_each_driver_is_named_with_every_field(trace: Any, driver: str) -> None:
+    module = MODULES[driver]
+    program = ROOT / "tests/clients/requests.py"
+    result, records = trace(driver, sys.executable, program, "/dev/null", module)
+    assert result.returncode == 0, result.stderr
+    asked = check_requests(driver, result.stdout.splitlines(), records, module)
+    assert {record.errno for record in asked} == {"ENOTTY"}
+    opening = next(record for record in records if record.call == "open")
+    assert (opening.driver, opening.arguments) == (
+        driver,
+        {"path": "/dev/null", "flags": os.O_RDWR},
+    )
+
+
+def created(records: list[Record]) -> list[int]:
+    """The sizes that CREATE_BO was asked for."""
+    return [r.sent.fields["size"] for r in records if r.number == CREATE and r.sent is not None]
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["fork", "vfork", "exec", "threads", "exec-thread", "dup", "untraced", "untraced3", "close"],
+)
+def test_processes_and_threads_are_followed(trace: Any, client: Path, how: str) -> None:
+    result, records = trace("rocket", client, how)
+    assert (result.returncode, result.stdout) == (7, "done\n"), result.stderr
+    assert sorted(created(records)) == list(range(1, (201 if how == "threads" else 2) + 1))
+    assert {r.errno for r in records if r.call == "ioctl"} == {"ENOTTY"}
+    assert {r.driver for r in records if r.call == "ioctl"} == {"rocket"}
+    calls = [record.call for record in records]
+    if how in ("fork", "vfork", "dup", "untraced", "untraced3"):
+        # The same open file in another process, or by another number.
+        assert calls == ["open", "ioctl", "dup", "ioctl"]
+    assert (len({record.pid for record in records}) == 2) == (
+        how in ("fork", "vfork", "untraced", "untraced3")
+    )
+
+
+def test_death_at_any_moment(trace: Any, client: Path) -> None:
+    result, records = trace("rocket", client, "killed", os.environ.get("NPUKIT_KILLS", "50"))
+    assert (result.returncode, result.stdout) == (7, "done\n"), result.stderr
+    assert len(created(records)) > 50
+
+
+def test_signals_and_stops_pass(trace: Any, client: Path) -> None:
+    result, records = trace("rocket", client, "signals")
+    assert (result.returncode, result.stdout) == (7, "done\n"), result.stderr
+    assert created(records) == list(range(1, 301))
+
+
+@pytest.mark.parametrize(("script", "status"), [("exit 3", 3), ("kill -TERM $$", 143)])
+def test_the_exit_status_passes(trace: Any, script: str, status: int) -> None:
+    assert trace("rocket", "sh", "-c", script)[0].returncode == status
+
+
+def test_what_cannot_be_run_or_traced_is_said(trace: Any) -> None:
+    result, records = trace("rocket", "/no/such/program")
+    assert (result.returncode, records) == (127, [])
+    assert "/no/such/program: No such file" in result.stderr
+    command = [sys.executable, "-m", "npukit", "trace", "-p", str(2**22 + 1)]
+    result = start(command)
+    assert result.returncode == 125
+    assert "No such process" in result.stderr
+
+
+def test_a_sink_that_fails_does_not_hurt_the_program(tmp_path: Path, client: Path) -> None:
+    command = [sys.executable, "-m", "npukit", "trace", "-o", "/dev/full", "--"]
+    result = start([*command, str(client), "threads"])
+    assert result.stdout == "done\n"
+    assert "No space left" in result.stderr
+
+
+def test_another_driver_of_the_same_type_is_left_out(trace: Any, client: Path) -> None:
+    result, records = trace("i915", client, "fork")
+    assert (result.returncode, records) == (7, [])
+
+
+def test_a_running_process_is_traced_and_goes_on(tmp_path: Path, client: Path) -> None:
+    root, file = sysfs(tmp_path / "root", "rocket"), tmp_path / "trace.jsonl"
+    program = subprocess.Popen(
+        [client, "steps"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    with program:
+        program.stdin.write("1\n")
+        assert program.stdout.readline() == "done\n"
+        options = ["--format", "jsonl", "-o", str(file), "--root", str(root)]
+        command = [sys.executable, "-m", "npukit", "trace", *options, "-p", str(program.pid)]
+        tracer = subprocess.Popen(command, cwd=ROOT)
+        try:
+            status = Path(f"/proc/{program.pid}/status")
+            wait_until(lambda: "TracerPid:\t0\n" not in status.read_text(), 20)
+            for number in (2, 3):
+                program.stdin.write(f"{number}\n")
+                assert program.stdout.readline() == "done\n"
+            tracer.send_signal(signal.SIGINT)
+            assert tracer.wait(20) == 0
+        finally:
+            tracer.kill()
+            tracer.wait()
+        assert "TracerPid:\t0\n" in status.read_text()
+        program.stdin.write("4\n")
+        assert program.stdout.readline() == "done\n"
+        program.stdin.close()
+        assert program.wait(20) == 7
+    assert created(records_of(file)) == [2, 3]
+
+
+def test_the_program_dies_with_its_tracer_and_an_attached_one_does_not(client: Path) -> None:
+    """Without a tracer the filter would have its requests fail."""
+    command = [sys.executable, "-m", "npukit", "trace", "-o", "/dev/null", "--"]
+    tracer = subprocess.Popen(
+        [*command, client, "steps"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True, bufsize=1,
+    )  # fmt: skip
+    with tracer:
+        assert tracer.stdin is not None
+        assert tracer.stdout is not None
+        tracer.stdin.write("1\n")
+        assert tracer.stdout.readline() == "done\n"
+        tracer.kill()
+        # The program held the other end.
+        begun = time.monotonic()
+        assert tracer.stdout.read() == ""
+        assert time.monotonic() < begun + 20
+    program = subprocess.Popen(
+        [client, "steps"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    with program:
+        tracer = subprocess.Popen([*command[:-1], "-p", str(program.pid)], cwd=ROOT)
+        status = Path(f"/proc/{program.pid}/status")
+        wait_until(lambda: "TracerPid:\t0\n" not in status.read_text(), 20)
+        tracer.kill()
+        tracer.wait()
+        program.stdin.write("1\n")
+        assert program.stdout.readline() == "done\n"
+        program.stdin.close()
+        assert program.wait(20) == 7
