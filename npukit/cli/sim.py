@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 import click
@@ -44,6 +45,14 @@ def sim() -> None:
     type=click.Path(exists=True, dir_okay=False),
     help="The library that the preload door preloads, if not the one of npukit.",
 )
+@click.option(
+    "--trace",
+    "trace_to",
+    metavar="FILE",
+    is_flag=False,
+    flag_value="-",
+    help="Trace the program's requests to FILE, which show and replay read; alone: as text.",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     devices: tuple[str, ...],
@@ -53,6 +62,7 @@ def run(
     no_namespace: bool,
     door: str,
     library: str | None,
+    trace_to: str | None,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND on a machine with simulated NPUs.
@@ -63,30 +73,45 @@ def run(
     from npukit.sim.run import DEFAULT_DEVICES
     from npukit.sim.run import run as run_program
 
-    try:
-        if door == "preload":
-            from npukit.sim.serving import run_preloaded
+    names = devices or DEFAULT_DEVICES
+    with contextlib.ExitStack() as stack:
+        watcher = writer = None
+        if trace_to is not None and door == "preload":
+            raise click.BadParameter("traces are taken in the seccomp door", param_hint="--trace")
+        if trace_to is not None:
+            from npukit.trace.format import Writer
+            from npukit.trace.outside import Supervised
 
-            sys.exit(
-                run_preloaded(
+            text = trace_to == "-"
+            file = sys.stderr if text else stack.enter_context(open(trace_to, "w"))
+            writer = Writer(file, "text" if text else "jsonl")
+            watcher = Supervised(writer)
+        try:
+            if door == "preload":
+                from npukit.sim.serving import run_preloaded
+
+                status = run_preloaded(
                     command,
-                    devices or DEFAULT_DEVICES,
+                    names,
                     strict=strict,
                     report=report,
                     namespaces=not no_namespace,
                     library=library,
                 )
-            )
-        status = run_program(
-            command,
-            devices or DEFAULT_DEVICES,
-            strict=strict,
-            report=report,
-            char_nodes=char_nodes,
-            namespaces=not no_namespace,
-        )
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--device") from None
+            else:
+                status = run_program(
+                    command,
+                    names,
+                    strict=strict,
+                    report=report,
+                    char_nodes=char_nodes,
+                    namespaces=not no_namespace,
+                    watcher=watcher,
+                )
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--device") from None
+        if writer is not None:
+            writer.close()
     sys.exit(status)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import errno
+import functools
+import itertools
 import os
 import re
 import select
@@ -17,8 +19,9 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from npukit import _fast
 from npukit.abi import dma_buf, dma_heap, drm, sync_file, udmabuf
@@ -36,6 +39,9 @@ from .rknpu import RknpuMiscFile
 
 _OPENS_FAIL = ("fastrpc", "habanalabs", "ivpu")
 """Names of devices of which an open itself can fail, by their start."""
+
+Memory = Callable[[int, int, int], bytes | None]
+"""(handle, offset, size) -> bytes of a buffer object."""
 
 SWEEP_SECONDS = 0.05
 """How long freed pages may stay before it is asked who still maps them."""
@@ -102,6 +108,24 @@ class Held(NamedTuple):
     unmapped: Callable[[], None]
 
 
+class Watcher(Protocol):
+    """Who is told of each request that the door answers, with the door's lock held."""
+
+    def __call__(
+        self,
+        thread: int,
+        process: int,
+        fd: int,
+        file: tuple[int, str, str, Memory] | None,
+        request: int,
+        address: int,
+    ) -> Callable[[int], None]:
+        """A request has begun; what is to be called with its answer, negative for an errno.
+
+        ``file`` is the number of the open file, its driver, its path and its buffers' memory.
+        """
+
+
 class Report:
     """What happened, for ``--report``."""
 
@@ -145,8 +169,12 @@ class Door(SimKernel):
         strict: bool = False,
         report: bool = False,
         char_nodes: bool = False,
+        watcher: Watcher | None = None,
     ) -> None:
         super().__init__(devices, strict=strict)
+        self.watcher = watcher
+        self._numbers: weakref.WeakKeyDictionary[SimFile, int] = weakref.WeakKeyDictionary()
+        self._next_number = itertools.count(1)
         self.report = Report() if report else None
         self.char_nodes = char_nodes
         """Whether stat is trapped as well."""
@@ -223,29 +251,58 @@ class Door(SimKernel):
         """The answer: a value, a negative errno, or None where the call is none of ours."""
         with self.lock:
             self.current = call
+            if self.watcher is None or call.nr != _seccomp.SYS_IOCTL:
+                return self._answer(call, file, request, address)
+            file = file or self._look(call, call.fd)
+            if file is None:
+                return None
             try:
+                process = _seccomp.process_of(call.pid)
+            except ProcessLookupError:
+                process = call.pid
+            told = self._describe(file)
+            ended = self.watcher(call.pid, process, call.fd, told, request, address)
+            answer = self._answer(call, file, request, address)
+            ended(0 if answer is None else answer)
+            return answer
+
+    def _describe(self, file: SimFile) -> tuple[int, str, str, Memory]:
+        """What a watcher is told of an open file."""
+        number = self._numbers.setdefault(file, next(self._next_number))
+        if isinstance(file, DrmFileSim):
+            return number, file.device.driver_name, file.path, functools.partial(_memory, file)
+        if isinstance(file, (DmaBufSim, SyncFileSim)):
+            driver = "dma_buf" if isinstance(file, DmaBufSim) else "sync_file"
+            return number, driver, "", functools.partial(_memory, file)
+        device = getattr(file, "device", None)
+        path = device.paths[0] if device is not None else ""
+        return number, "", path, functools.partial(_memory, file)
+
+    def _answer(self, call: Call, file: SimFile | None, request: int, address: int) -> int | None:
+        """As _handle(), with the lock held."""
+        try:
+            if file is None:
+                if call.nr != _seccomp.SYS_IOCTL:
+                    return self._other(call)
+                file = self._look(call, call.fd)
                 if file is None:
-                    if call.nr != _seccomp.SYS_IOCTL:
-                        return self._other(call)
-                    file = self._look(call, call.fd)
-                    if file is None:
-                        return None
-                if self.report is not None:
-                    return self._reported(self.report, call, file, request, address)
-                return file.ioctl(call, request, address)
-            except Errno as error:
-                return -error.code
-            except ProgramError as error:
-                self.say(f"strict: {error.hint}")
-                return -errno.EINVAL
-            except KernelOops as error:
-                self.say(f"a real kernel would crash here: {error}")
-                return -errno.EFAULT
-            except MemoryError:
-                return -errno.ENOMEM
-            except Exception:
-                traceback.print_exc()
-                return -errno.EIO
+                    return None
+            if self.report is not None:
+                return self._reported(self.report, call, file, request, address)
+            return file.ioctl(call, request, address)
+        except Errno as error:
+            return -error.code
+        except ProgramError as error:
+            self.say(f"strict: {error.hint}")
+            return -errno.EINVAL
+        except KernelOops as error:
+            self.say(f"a real kernel would crash here: {error}")
+            return -errno.EFAULT
+        except MemoryError:
+            return -errno.ENOMEM
+        except Exception:
+            traceback.print_exc()
+            return -errno.EIO
 
     def _reported(
         self, report: Report, call: Call, file: SimFile, request: int, address: int
@@ -757,6 +814,19 @@ def mapped_ranges(pid: int, inodes: set[int]) -> dict[int, list[tuple[int, int]]
         # A process that was born meanwhile may have inherited what its parent has let go since.
         if descendants(pid) <= processes:
             return found
+
+
+def _memory(file: SimFile, handle: int, offset: int, size: int) -> bytes | None:
+    """Bytes of a buffer object of an open file."""
+    gem = file.handles.get(handle) if isinstance(file, DrmFileSim) else None
+    if not isinstance(gem, GemObject) or offset + size > gem.size:
+        return None
+    data = b""
+    for piece in gem.pieces(gem.size, 0, _fast.MAP_SHARED):
+        skip = min(offset, piece.length)
+        data += os.pread(piece.fd, min(piece.length - skip, size - len(data)), piece.offset + skip)
+        offset -= skip
+    return data if len(data) == size else None
 
 
 def _text(call: Call, address: int) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from . import _seccomp, namespace
-from .door import Door
+from .door import Door, Watcher
 
 DEFAULT_DEVICES = ("rknpu", "rocket", "dma_heap", "udmabuf")
 CANNOT_RUN = 125
@@ -31,6 +31,7 @@ def run(
     report: bool = False,
     char_nodes: bool = False,
     namespaces: bool = True,
+    watcher: Watcher | None = None,
 ) -> int:
     """Run ``command`` and serve it and all processes that it starts; its exit status.
 
@@ -39,11 +40,12 @@ def run(
 
     ``char_nodes``: stat shows nodes as character devices, which takes some microseconds for each
     stat of any file. ``namespaces`` False, or a machine that forbids them: open and stat of the
-    nodes' full paths are trapped instead, and no folder shows the nodes.
+    nodes' full paths are trapped instead, and no folder shows the nodes. ``watcher`` is told of
+    each request.
 
     ValueError when there is no simulated device of such a name.
     """
-    door = Door(devices, strict=strict, report=report, char_nodes=char_nodes)
+    door = Door(devices, strict=strict, report=report, char_nodes=char_nodes, watcher=watcher)
     return run_behind(door, command, namespaces)
 
 

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import stat
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -287,6 +288,65 @@ class Outside(Interpreter):
         driver = self.drivers.pop(file, "")
         del self._what[file]
         self._add(Record("close", at_ns, 0, file[0], thread, file[1], driver))
+
+
+Memory = Callable[[int, int, int], bytes | None]
+"""(handle, offset, size) -> bytes of a buffer object."""
+
+
+class Supervised(Outside):
+    """Of the processes of a simulated machine, whose supervisor tells of each request.
+
+    It knows its open files and holds their buffers itself. A request of which it is told after its
+    thread's death has the answer that nobody got.
+    """
+
+    def __init__(self, sink: Callable[[Record], object], limit: int = LIMIT) -> None:
+        super().__init__(sink, limit)
+        self._memories: dict[tuple[int, ...], Memory] = {}
+
+    def read_buffer(self, pid: int, bo: Bo, offset: int, size: int) -> bytes | None:
+        what = self._what.get(bo.file)
+        memory = self._memories.get(what.identity) if what is not None else None
+        return memory(bo.handle, offset, size) if memory is not None else None
+
+    def _source(self, file: Key, what: What) -> Key | None:
+        return next(
+            (o for o, its in self._what.items() if o != file and its.identity == what.identity),
+            None,
+        )
+
+    def __call__(
+        self,
+        thread: int,
+        process: int,
+        fd: int,
+        file: tuple[int, str, str, Memory] | None,
+        request: int,
+        address: int,
+    ) -> Callable[[int], None]:
+        """A request has begun; what is to be called with its answer, negative for an errno.
+
+        ``file`` is the number of the open file, its driver, its path and its buffers' memory.
+        """
+        what = What("", "", 0, (0,))
+        if file is not None:
+            number, driver, path, memory = file
+            if not driver:
+                driver = next((d for start, d in NODES.items() if path.startswith(start)), "")
+            what = What(driver, path, os.O_RDWR, (number,))
+            self._memories[what.identity] = memory
+        key = (process, fd)
+        asked = self.begins(key, thread, what, request, address, time.monotonic_ns())
+        start = time.monotonic_ns()
+
+        def ended(answer: int) -> None:
+            # As the door tells the two apart; a DSP's result may be a large negative number.
+            failed = -4096 < answer < 0
+            value, code = (-1, -answer) if failed else (answer, 0)
+            self.ended(asked, start, time.monotonic_ns(), value, code)
+
+        return ended
 
 
 def _is_struct(ctype: Any) -> bool:

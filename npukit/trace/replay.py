@@ -320,6 +320,16 @@ class _Player:
             if here is not None and end <= here.maps.get(mapping.address, 0):
                 memoryview(mapping)[offset:end] = data
                 return
+        if here is not None and here.offset is not None:
+            # The program's own mapping was not recorded.
+            kernel = self._kernel.kernel
+            with contextlib.suppress(OSError):
+                mapping = kernel.mmap(here.file[1], here.size, here.offset)
+                try:
+                    memoryview(mapping)[offset:end] = data
+                finally:
+                    kernel.munmap(mapping)
+                return
         raise _CannotPlay("the job's buffer object is not mapped here")
 
     # From recorded values to those here.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """usage: requests.py NODE MODULE...: each request of the headers once, on the node.
 
-Prints a line of JSON for each, as it was written: number, structure, fields, and the value and errno
-that came back. What pointers point to is 4096 zeros, an address of its own for each.
+Prints a line of JSON for each: number, structure, fields as they were written and as they came back,
+value, errno. Pointers lead to zeros, each to an address of its own.
 """
 
 import ctypes
@@ -25,14 +25,17 @@ def fill(value, start: int) -> int:
         if name in value._pointers_:
             start += 1
             setattr(value, name, ctypes.addressof(room) + 512 * (start % 100))
+        elif value._tail_ is not None and name in value._tail_:
+            for element in getattr(value, name) if name == value._tail_[0] else ():
+                if isinstance(element, Struct):
+                    start = fill(element, start)
         elif name in counts:
             setattr(value, name, 1)
         elif isinstance(getattr(value, name), (Struct, Union)):
             start = fill(getattr(value, name), start)
-        elif not issubclass(ctype, ctypes.Array) and issubclass(ctype, ctypes._SimpleCData):
-            if ctype is not ctypes.c_char:
-                start += 1
-                setattr(value, name, start % 100)
+        elif issubclass(ctype, ctypes._SimpleCData) and ctype is not ctypes.c_char:
+            start += 1
+            setattr(value, name, start % 100)
     return start
 
 
@@ -42,7 +45,8 @@ for module in sys.argv[2:]:
     for number, request in {int(r): r for r in known if isinstance(r, Ioctl)}.items():
         value = sent = None
         if request.struct is not None and issubclass(request.struct, (Struct, Union)):
-            value = request.struct()
+            tail = request.struct._tail_ is not None
+            value = request.struct.with_tail(3) if tail else request.struct()
             fill(value, 1)
             sent = value.asdict()
         pointer = None if value is None else ctypes.addressof(value)

@@ -148,6 +148,52 @@ def test_each_request_of_each_driver_is_named_with_every_field(trace: Any, drive
     )
 
 
+SIMULATED = {
+    "rknpu": ("rknpu", "/dev/dri/card1"),
+    "rocket": ("rocket", "/dev/accel/accel0"),
+    "amdxdna_accel_driver": ("amdxdna", "/dev/accel/accel0"),
+    "fastrpc": ("fastrpc-cdsp", "/dev/fastrpc-cdsp"),
+    "dma_heap": ("dma_heap", "/dev/dma_heap/system"),
+    "udmabuf": ("udmabuf", "/dev/udmabuf"),
+    "wrapfd": ("wrapfd", "/dev/wrapfd"),
+}
+
+
+def simulated(file: Path, device: str, *command: str) -> "subprocess.CompletedProcess[str]":
+    options = [f"--trace={file}", "--device", device]
+    result = start([sys.executable, "-m", "npukit", "sim", "run", *options, "--", *command])
+    if result.returncode == 125:
+        pytest.skip(result.stderr.strip())
+    return result
+
+
+@pytest.mark.parametrize("driver", sorted(SIMULATED))
+def test_each_request_is_traced_with_its_result_on_a_simulated_machine(
+    tmp_path: Path, driver: str
+) -> None:
+    device, node = SIMULATED[driver]
+    file, module = tmp_path / "trace.jsonl", MODULES[driver]
+    program = str(ROOT / "tests/clients/requests.py")
+    result = simulated(file, device, sys.executable, program, node, module)
+    assert result.returncode == 0, result.stderr
+    check_requests(driver, result.stdout.splitlines(), records_of(file), module)
+
+
+@pytest.mark.parametrize(
+    ("device", "node"), [("rknpu", "/dev/dri/card1"), ("rocket", "/dev/accel/accel0")]
+)
+def test_a_trace_of_an_unmodified_program_replays(tmp_path: Path, device: str, node: str) -> None:
+    file = tmp_path / "trace.jsonl"
+    npukit = [sys.executable, "-m", "npukit"]
+    result = simulated(file, device, *npukit, "smoke", "--json", "--device", node)
+    assert result.returncode == 0, result.stdout + result.stderr
+    submits = [r for r in records_of(file) if r.request.endswith("_SUBMIT")]
+    assert len(submits) == 5
+    result = start([*npukit, "trace", "replay", str(file)])
+    assert result.returncode == 0, result.stdout
+    assert result.stdout.endswith(" 0 differences\n")
+
+
 def created(records: list[Record]) -> list[int]:
     """The sizes that CREATE_BO was asked for."""
     return [r.sent.fields["size"] for r in records if r.number == CREATE and r.sent is not None]
