@@ -68,6 +68,7 @@ struct syscall_info {
 enum {
     BUCKETS = 1024,
     FILES = 8,
+    DEVICES = 64,
     MOST_BYTES = 64 << 20, /* of events that wait to be taken */
     LET_GO_MS = 1000,      /* how long a thread that sleeps in a driver is waited for */
 };
@@ -87,8 +88,12 @@ struct task {
 };
 
 struct npukit_trace {
-    uint32_t *flat;
+    uint64_t *flat;
     size_t flat_count;
+    struct {
+        _Atomic uint64_t rdev;
+        _Atomic uint32_t driver;
+    } devices[DEVICES];
     struct task *tasks[BUCKETS];
     size_t task_count;
     int filtered; /* a filter picks the calls out; else all stop */
@@ -113,7 +118,7 @@ static uint64_t now(void)
 
 /* ---- Between the two threads ---- */
 
-struct npukit_trace *npukit_trace_new(const uint32_t *flat, size_t count)
+struct npukit_trace *npukit_trace_new(const uint64_t *flat, size_t count)
 {
     struct npukit_trace *trace = calloc(1, sizeof(*trace));
     if (trace == NULL)
@@ -206,6 +211,35 @@ struct npukit_trace_event *npukit_trace_take(struct npukit_trace *trace)
     pthread_cond_signal(&trace->changed);
     pthread_mutex_unlock(&trace->lock);
     return events;
+}
+
+void npukit_trace_serves(struct npukit_trace *trace, uint64_t rdev, uint32_t driver)
+{
+    for (size_t i = 0; i < DEVICES; i++)
+        if (atomic_load(&trace->devices[i].rdev) == rdev)
+            return;
+        else if (atomic_load(&trace->devices[i].rdev) == 0) {
+            atomic_store(&trace->devices[i].driver, driver);
+            atomic_store(&trace->devices[i].rdev, rdev);
+            return;
+        }
+}
+
+static int is_flat(const struct npukit_trace *trace, uint64_t rdev, uint32_t request)
+{
+    uint64_t key = request;
+    for (size_t i = 0; rdev && i < DEVICES && atomic_load(&trace->devices[i].rdev); i++)
+        if (atomic_load(&trace->devices[i].rdev) == rdev)
+            key |= (uint64_t)atomic_load(&trace->devices[i].driver) << 32;
+    size_t low = 0, high = trace->flat_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (trace->flat[middle] < key)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < trace->flat_count && trace->flat[low] == key;
 }
 
 void npukit_trace_go_on(struct npukit_trace *trace)
@@ -347,12 +381,6 @@ static void look_at(struct task *task, int fd, struct npukit_trace_event *event)
     task->told[slot].rdev = event->rdev;
 }
 
-static int compare(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 static int npu_type(uint32_t request)
 {
     switch (request >> 8 & 0xff) {
@@ -421,8 +449,7 @@ static void enter(struct npukit_trace *trace, struct task *task, const struct sy
     if (room)
         event->before = read_memory(task->tid, args[2], event->data, room);
     task->pending = event;
-    task->waits = !task->mapping && bsearch(&request, trace->flat, trace->flat_count,
-                                            sizeof(request), compare) == NULL;
+    task->waits = !task->mapping && !is_flat(trace, event->rdev, request);
     if (task->waits) {
         struct npukit_trace_event *copy = malloc(size_of(event));
         if (copy != NULL) {

@@ -45,8 +45,9 @@ struct npukit_trace_event {
 
 struct npukit_trace;
 
-/* `flat` are the `count` requests whose argument leads nowhere, in order. NULL without memory. */
-struct npukit_trace *npukit_trace_new(const uint32_t *flat, size_t count);
+/* `flat` are the `count` requests whose argument leads nowhere, in order: a driver's number in the high
+ * half (0: whatever the driver), the request in the low half. NULL without memory. */
+struct npukit_trace *npukit_trace_new(const uint64_t *flat, size_t count);
 void npukit_trace_free(struct npukit_trace *trace);
 
 /* Trace until no process is left; to be called by the thread that is to be the tracer, once.
@@ -70,6 +71,8 @@ int npukit_trace_pid(const struct npukit_trace *trace);
 int npukit_trace_ready(const struct npukit_trace *trace);
 /* All events that are there, to be freed with free(); NULL: none now. */
 struct npukit_trace_event *npukit_trace_take(struct npukit_trace *trace);
+/* Which driver serves a device; the driver is 0 until this is told. */
+void npukit_trace_serves(struct npukit_trace *trace, uint64_t rdev, uint32_t driver);
 /* The event that the program waits for was seen. */
 void npukit_trace_go_on(struct npukit_trace *trace);
 /* From now on nobody takes events: none are made. */

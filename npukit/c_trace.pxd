@@ -33,7 +33,7 @@ cdef extern from "trace.h" nogil:
         char path[96]
         unsigned char data[]
 
-    npukit_trace *npukit_trace_new(const uint32_t *flat, size_t count)
+    npukit_trace *npukit_trace_new(const uint64_t *flat, size_t count)
     void npukit_trace_free(npukit_trace *trace)
     int npukit_trace_launch(npukit_trace *trace, char **argv)
     int npukit_trace_attach(npukit_trace *trace, int pid)
@@ -42,6 +42,7 @@ cdef extern from "trace.h" nogil:
     int npukit_trace_pid(const npukit_trace *trace)
     int npukit_trace_ready(const npukit_trace *trace)
     npukit_trace_event *npukit_trace_take(npukit_trace *trace)
+    void npukit_trace_serves(npukit_trace *trace, uint64_t rdev, uint32_t driver)
     void npukit_trace_go_on(npukit_trace *trace)
     void npukit_trace_ignore(npukit_trace *trace)
     void npukit_trace_let_go(npukit_trace *trace)

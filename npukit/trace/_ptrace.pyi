@@ -54,12 +54,13 @@ class Event:
 
 @final
 class Tracer:
-    """See csrc/trace.h. ``flat`` are the requests whose argument leads to no other memory.
+    """See csrc/trace.h. ``flat`` are (driver's number, request) of those whose argument leads to no
+    other memory; 0 stands for a driver that is not known.
 
     Synchronization: launch() and attach() take a thread of their own; all else is for one other.
     """
 
-    def __init__(self, flat: Iterable[int]) -> None: ...
+    def __init__(self, flat: Iterable[tuple[int, int]]) -> None: ...
     def launch(self, command: Sequence[str]) -> int:
         """Run a program and trace it and all that it starts, until none is left. 0, or the errno
         that kept it from beginning."""
@@ -76,6 +77,8 @@ class Tracer:
     def fileno(self) -> int:
         """Readable when there are events, and at the end."""
     def take(self) -> list[Event]: ...
+    def serves(self, rdev: int, driver: int) -> None:
+        """Which driver serves a device."""
     def go_on(self) -> None:
         """The event that the program waits for was seen."""
     def ignore(self) -> None:

@@ -32,6 +32,7 @@ from npukit.c_trace cimport (
     npukit_trace_new,
     npukit_trace_pid,
     npukit_trace_ready,
+    npukit_trace_serves,
     npukit_trace_status,
     npukit_trace_take,
 )
@@ -121,8 +122,8 @@ cdef class Tracer:
     cdef npukit_trace *trace
 
     def __cinit__(self, flat):
-        cdef list numbers = sorted({int(number) for number in flat})
-        cdef uint32_t *raw = <uint32_t *>PyMem_Malloc((len(numbers) + 1) * sizeof(uint32_t))
+        cdef list numbers = sorted({driver << 32 | int(number) for driver, number in flat})
+        cdef uint64_t *raw = <uint64_t *>PyMem_Malloc((len(numbers) + 1) * sizeof(uint64_t))
         if raw == NULL:
             raise MemoryError
         for i, number in enumerate(numbers):
@@ -183,6 +184,9 @@ cdef class Tracer:
             free(raw)
             raw = after
         return events
+
+    def serves(self, uint64_t rdev, uint32_t driver):
+        npukit_trace_serves(self.trace, rdev, driver)
 
     def go_on(self):
         with nogil:

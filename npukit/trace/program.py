@@ -26,15 +26,22 @@ class CannotTrace(OSError):
     """The machine, or the program's owner, forbids it."""
 
 
+_NUMBERS = {driver: number for number, driver in enumerate(MODULES, 1)}
+
+
 @functools.cache
-def flat_requests() -> frozenset[int]:
-    """Numbers that for every driver mean a request whose argument leads to no other memory."""
-    flat: set[int] = set()
-    others: set[int] = set()
-    for driver in MODULES:
+def flat_requests() -> frozenset[tuple[int, int]]:
+    """(driver, request) of all whose argument leads to no other memory; the driver counts MODULES
+    from 1 on, and is 0 where that holds for the request of this number of every driver."""
+    flat: set[tuple[int, int]] = set()
+    followed: set[int] = set()
+    for driver, index in _NUMBERS.items():
         for number, request in requests_for(driver).items():
-            (flat if _is_flat(request.struct) else others).add(number)
-    return frozenset(flat - others)
+            if _is_flat(request.struct):
+                flat.add((index, number))
+            else:
+                followed.add(number)
+    return frozenset(flat | {(0, number) for _, number in flat if number not in followed})
 
 
 def _is_flat(ctype: Any) -> bool:
@@ -136,7 +143,7 @@ def _follow(
     """Trace on a thread of its own, and take what it finds here."""
     result = [0]
     thread = threading.Thread(target=lambda: result.__setitem__(0, begin()), name="tracer")
-    watch = _Watch(Outside(sink), Nodes(root))
+    watch = _Watch(Outside(sink), Nodes(root), tracer)
     poller = select.poll()
     poller.register(tracer, select.POLLIN)
     thread.start()
@@ -148,8 +155,8 @@ def _follow(
             if stopping and thread.ident is not None:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pthread_kill(thread.ident, signal.SIGURG)
-            watch.take(tracer)
-        watch.take(tracer)
+            watch.take()
+        watch.take()
     finally:
         # Whatever went wrong with the records, the program is to go on.
         tracer.ignore()
@@ -161,13 +168,16 @@ def _follow(
 class _Watch:
     """Tells an Outside of events."""
 
-    def __init__(self, outside: Outside, nodes: Nodes) -> None:
+    def __init__(self, outside: Outside, nodes: Nodes, tracer: Tracer) -> None:
         self._outside = outside
         self._nodes = nodes
+        self._tracer = tracer
+        self._served: set[int] = set()
         self._paths: dict[tuple[int, int, int, int], tuple[str, int]] = {}
         self._asked: dict[int, Asked] = {}
 
-    def take(self, tracer: Tracer) -> None:
+    def take(self) -> None:
+        tracer = self._tracer
         for event in tracer.take():
             self._one(event)
             if event.kind in (_ptrace.ENTRY, _ptrace.EXIT, _ptrace.EXEC):
@@ -227,4 +237,7 @@ class _Watch:
         found = self._nodes.of(event.mode, event.rdev, path)
         if found is None or not is_npu(found[0]):
             return (event.pid, fd), None
+        if event.rdev and event.rdev not in self._served and found[0]:
+            self._served.add(event.rdev)
+            self._tracer.serves(event.rdev, _NUMBERS[found[0]])
         return (event.pid, fd), What(*found, access, (*event.identity, event.rdev))

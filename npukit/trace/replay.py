@@ -321,14 +321,12 @@ class _Player:
                 memoryview(mapping)[offset:end] = data
                 return
         if here is not None and here.offset is not None:
-            # The program's own mapping was not recorded.
-            kernel = self._kernel.kernel
+            # The program's own mapping was not recorded. This one stays to the end: what the job
+            # leaves is looked at through it.
             with contextlib.suppress(OSError):
-                mapping = kernel.mmap(here.file[1], here.size, here.offset)
-                try:
-                    memoryview(mapping)[offset:end] = data
-                finally:
-                    kernel.munmap(mapping)
+                mapping = self._kernel.mmap(here.file[1], here.size, here.offset)
+                self._maps[0, mapping.address] = mapping
+                memoryview(mapping)[offset:end] = data
                 return
         raise _CannotPlay("the job's buffer object is not mapped here")
 

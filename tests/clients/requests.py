@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """usage: requests.py NODE MODULE...: each request of the headers once, on the node.
 
-Prints a line of JSON for each: number, structure, fields as they were written and as they came back,
-value, errno. Pointers lead to zeros, each to an address of its own.
+Prints a line of JSON for each: number, structure, fields as they were written and as they came
+back, value, errno. Pointers lead to zeros, each to an address of its own.
 """
 
 import ctypes
