@@ -147,6 +147,9 @@ def _follow(
     poller = select.poll()
     poller.register(tracer, select.POLLIN)
     thread.start()
+    # What makes sense of events is not to take the processor from what they come from.
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(nice + 10, 19))
     try:
         while thread.is_alive():
             # A signal may come just before the tracer sleeps, so it is sent again.
@@ -160,6 +163,8 @@ def _follow(
     finally:
         # Whatever went wrong with the records, the program is to go on.
         tracer.ignore()
+        with contextlib.suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
         while thread.is_alive():
             thread.join(1)
     return result[0]
