@@ -449,7 +449,9 @@ static void enter(struct npukit_trace *trace, struct task *task, const struct sy
     if (room)
         event->before = read_memory(task->tid, args[2], event->data, room);
     task->pending = event;
-    task->waits = !task->mapping && !is_flat(trace, event->rdev, request);
+    /* Whether a new descriptor is one more of a known open file can be asked only while it lives. */
+    int met = S_ISCHR(event->mode) && event->path[0];
+    task->waits = !task->mapping && (met || !is_flat(trace, event->rdev, request));
     if (task->waits) {
         struct npukit_trace_event *copy = malloc(size_of(event));
         if (copy != NULL) {
