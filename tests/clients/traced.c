@@ -85,6 +85,7 @@ static int killed(int count)
         usleep((useconds_t)(rand() % 4000));
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
+        ask(fd, 1000 + (uint32_t)i);
     }
     return 0;
 }
