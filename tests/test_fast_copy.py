@@ -197,7 +197,7 @@ def test_a_child_may_copy_after_a_fork():
 # ---- Pitched rows -------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_rows(data):
     rows = data.draw(st.integers(0, 9))

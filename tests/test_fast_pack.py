@@ -23,7 +23,7 @@ dtypes = st.sampled_from(DTYPES).map(np.dtype)
 # Around what the kernels move at once: 16 bytes of a row, a register of atoms, 16 pixels.
 channels = st.one_of(st.integers(0, 40), st.sampled_from([48, 63, 64, 65, 96, 100]))
 extents = st.one_of(st.integers(0, 9), st.sampled_from([16, 17, 31, 32, 33, 64]))
-quick = settings(max_examples=150, deadline=None)
+quick = settings(max_examples=150)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from array import array
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npukit import _fast
@@ -28,7 +28,6 @@ def columns(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, n
     )
 
 
-@settings(deadline=None)
 @given(st.lists(fields, max_size=70))
 def test_words(rows):
     words = _fast.encode_regcmds(*columns(rows))
@@ -39,7 +38,6 @@ def test_words(rows):
     assert list(zip(*(field.tolist() for field in decoded), strict=True)) == rows
 
 
-@settings(deadline=None)
 @given(st.lists(fields, min_size=1, max_size=20))
 def test_other_integers_make_the_same_words(rows):
     wanted = [twin(*row) for row in rows]

@@ -2,12 +2,11 @@
 """Functions of single elements on the simulated devices, against numpy and math."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs.conv_reference import Array, centred, finish, quantization, random
 
@@ -33,17 +32,7 @@ from npukit.programs.rk3588.quantize import FixedPoint, Quantization, fixed_poin
 DEVICES = ["rknpu", "rknpu-misc", "rocket"]
 
 
-@pytest.fixture(params=DEVICES, scope="module")
-def device(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with npukit.open(f"sim:{request.param}", strict=True) as device:
-        yield device
-
-
-relaxed = settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+relaxed = settings(max_examples=60)
 shapes = st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 70))
 
 REAL: dict[str, Any] = {

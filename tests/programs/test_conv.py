@@ -2,13 +2,12 @@
 """Convolutions on the simulated devices, against a plain reference in numpy's int64."""
 
 import contextlib
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs.conv_reference import (
     PLAIN,
@@ -39,17 +38,7 @@ from npukit.sim import SimKernel
 DEVICES = ["rknpu", "rknpu-misc", "rocket"]
 
 
-@pytest.fixture(params=DEVICES, scope="module")
-def device(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with npukit.open(f"sim:{request.param}", strict=True) as device:
-        yield device
-
-
-relaxed = settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+relaxed = settings(max_examples=60)
 
 
 activations = st.sampled_from(["none", "relu", "relu6"])

@@ -114,7 +114,7 @@ def covered(region: Region, count: np.ndarray[Any, Any], group: int) -> None:
     count[rows, columns, channels] += 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(shapes(), st.integers(1, 3))
 def test_all_is_done_once_and_fits(shape: Shape, cores: int) -> None:
     count = np.zeros((shape.rows.out, shape.columns.out, shape.kernels // shape.group), int)

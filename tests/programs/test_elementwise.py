@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Operations on two tensors on the simulated devices, against numpy."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from programs.conv_reference import Array, centred, finish, quantization, random
 
@@ -16,7 +15,6 @@ from npukit.programs.rk3588.elementwise import add, maximum, minimum, mul
 from npukit.programs.rk3588.operation import Divisible, execute
 from npukit.programs.rk3588.quantize import Quantization, fixed_point
 
-DEVICES = ["rknpu", "rknpu-misc", "rocket"]
 MAKERS: dict[str, Any] = {"add": add, "mul": mul, "maximum": maximum, "minimum": minimum}
 FUNCTIONS: dict[str, Any] = {
     "add": np.add,
@@ -26,17 +24,7 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(params=DEVICES, scope="module")
-def device(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with npukit.open(f"sim:{request.param}", strict=True) as device:
-        yield device
-
-
-relaxed = settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+relaxed = settings(max_examples=60)
 shapes = st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 100))
 activations = st.sampled_from(["none", "relu", "relu6"])
 

@@ -2,12 +2,11 @@
 """Copies of parts of tensors on the simulated devices, and parts that need none, against numpy."""
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs.conv_reference import Array, quantization, random
 
@@ -20,20 +19,7 @@ from npukit.programs.rk3588.operation import execute
 from npukit.programs.rk3588.quantize import Quantization
 from npukit.programs.rk3588.tensor import Tensor
 
-DEVICES = ["rknpu", "rknpu-misc", "rocket"]
-
-
-@pytest.fixture(params=DEVICES, scope="module")
-def device(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with npukit.open(f"sim:{request.param}", strict=True) as device:
-        yield device
-
-
-relaxed = settings(
-    max_examples=50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+relaxed = settings(max_examples=50)
 quantizations = st.one_of(st.none(), quantization(0.01, 1))
 
 

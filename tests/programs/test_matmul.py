@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import no_leak
 
@@ -26,11 +26,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 shapes = st.tuples(st.integers(1, 70), st.integers(1, 150), st.integers(1, 90))
-relaxed = settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+relaxed = settings(max_examples=25)
 
 
 @relaxed

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import no_leak
 
@@ -199,9 +199,7 @@ def graphs(draw: st.DrawFn) -> Network:
     return Network(steps)
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25)
 @given(graphs(), st.integers(1, 3), st.data())
 def test_any_graph(device: Any, net: Network, cores: int, data: st.DataObject) -> None:
     names = list(net.tensors)

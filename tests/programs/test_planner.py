@@ -47,7 +47,7 @@ def live(all_blocks: list[Block], root: int) -> set[int]:
     return set(range(min(b.first for b in of), max(b.last for b in of) + 1))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(blocks())
 def test_what_lives_at_once_does_not_overlap(found: list[Block]) -> None:
     plan = place(found)

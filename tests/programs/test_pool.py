@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs.conv_reference import Array, quantization, random
 from support import no_leak
@@ -27,11 +27,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield device
 
 
-relaxed = settings(
-    max_examples=80,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+relaxed = settings(max_examples=80)
 
 
 def sides(padding: Any, size: int, kernel: int, stride: int, axis: int) -> tuple[int, int]:

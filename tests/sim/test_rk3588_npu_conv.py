@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim.rk3588_reference import convolve
 from sim.rk3588_streams import Conv, Rig, operands
@@ -70,7 +70,7 @@ def convs(draw: st.DrawFn) -> Conv:
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(conv=convs(), level=st.sampled_from(LEVELS), seed=st.integers(0, 2**32 - 1))
 def test_any_shape_agrees_with_the_reference(conv: Conv, level: str, seed: int) -> None:
     rig = Rig()
@@ -304,7 +304,7 @@ def test_channels_without_a_kernel_are_zero_whatever_the_features() -> None:
     assert not got[:, 3:].any()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(data=st.data(), level=st.sampled_from(LEVELS), seed=st.integers(0, 2**32 - 1))
 def test_channel_last_input_agrees_with_the_reference(
     data: st.DataObject, level: str, seed: int

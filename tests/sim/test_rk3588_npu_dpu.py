@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim.rk3588_streams import Conv, Flight, Rig
 
@@ -279,7 +279,7 @@ def programs(draw: st.DrawFn) -> tuple[Conv, list[int], Spans]:
     return conv, words, operand_spans(conv, dtype, brdma, channelwise=channelwise)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(program=programs(), level=st.sampled_from(LEVELS), seed=st.integers(0, 2**32 - 1))
 def test_any_stages_agree_with_the_reference(
     program: tuple[Conv, list[int], Spans], level: str, seed: int

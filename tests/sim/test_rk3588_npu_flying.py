@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim.rk3588_streams import Flight, Rig
 from sim.test_rk3588_npu_dpu import (
@@ -88,7 +88,7 @@ def programs(draw: st.DrawFn) -> tuple[Flight, list[int], Spans]:
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(program=programs(), level=st.sampled_from(LEVELS), seed=st.integers(0, 2**32 - 1))
 def test_any_stages_agree_with_the_reference(
     program: tuple[Flight, list[int], Spans], level: str, seed: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim.rk3588_streams import METHODS, Conv, Pool, Rig
 from sim.test_rk3588_npu_dpu import LEVELS, random_bytes, simd
@@ -67,7 +67,7 @@ def vars_of(pool: Pool) -> dict[str, object]:
     return {name: getattr(pool, name) for name in pool.__dataclass_fields__}
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(pool=pools(), level=st.sampled_from(LEVELS), seed=st.integers(0, 2**32 - 1))
 def test_any_pooling_agrees_with_the_reference(pool: Pool, level: str, seed: int) -> None:
     rig = Rig()

@@ -250,7 +250,7 @@ def test_every_flipped_byte_is_read_or_refused() -> None:
         ask_everything(whole[:end], below)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=400))
 def test_any_bytes_behind_a_header_are_read_or_refused(body: bytes) -> None:
     below = kernel()[0].build()

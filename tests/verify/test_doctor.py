@@ -307,7 +307,7 @@ FILES = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(place=st.sampled_from(FILES), data=st.binary(max_size=60))
 def test_any_bytes_in_any_file_are_survived(
     tmp_path_factory: pytest.TempPathFactory, place: str, data: bytes

@@ -203,7 +203,7 @@ def test_every_flipped_byte_of_a_module_is_read_or_refused() -> None:
         read_all(whole[:end])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_modules_with_random_words_are_read_or_refused(data: st.DataObject) -> None:
     broken = bytearray(driver(REQUESTS))

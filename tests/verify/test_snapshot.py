@@ -178,7 +178,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(JSON)
 def test_any_json_is_read_or_refused(tree: Any) -> None:
     for place in (tree, GOOD | {"headers": tree}, GOOD | {"headers": {"h": tree}}):
