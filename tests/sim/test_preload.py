@@ -510,10 +510,13 @@ def test_sim_serve(clients: Path, tmp_path: Path) -> None:
         again = start(command)
         assert again.returncode == 1
         assert "in use" in again.stderr
-        for _ in range(2):
-            finish(preloaded(path, clients / "matmul", "rocket", ROCKET, clients / "rocket.job"))
         with npukit.open(f"sim:rknpu@{path}") as device:
-            device.alloc(4096).close()
+            buffer = device.alloc(4096)
+            words = clients / "rocket.job"
+            both = [preloaded(path, clients / "matmul", "rocket", ROCKET, words) for _ in range(2)]
+            for program in both:
+                finish(program)
+            buffer.close()
         server.send_signal(signal.SIGTERM)
         _, err = server.communicate(timeout=LIMIT)
     lines = [" ".join(line.split()) for line in err.splitlines()]
