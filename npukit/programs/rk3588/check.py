@@ -15,7 +15,7 @@ import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +47,7 @@ from .text import split_tasks
 Array = npt.NDArray[Any]
 
 _BRDMA_ALL = 7
+_ELEMENTS = ("main data", "operands of elements")
 _ALL = sum(1 << bit for bit in ENABLE_BITS.values())
 _EXECUTER = CNA.S_POINTER.fields["EXECUTER"].mask
 _MASKS = np.zeros(0x4000, np.uint32)
@@ -56,6 +57,16 @@ for _offset, _register in REGISTERS.items():
         _MASKS[_offset // 4] = (
             _register.mask & ~_EXECUTER if _offset & 0xFFF == 4 else _register.mask
         )
+_LUT_PLACE, _LUT_ENTRY = DPU.LUT_ACCESS_CFG, DPU.LUT_ACCESS_DATA
+_LUT_ENTRIES = 513
+_POINTERS = {
+    name: (bit + 1) << 12 | CNA.S_POINTER.offset & 0xFFF for name, bit in ENABLE_BITS.items()
+}
+_POINTER = {name: field.mask for name, field in CNA.S_POINTER.fields.items()}
+_ALTERNATE = _POINTER["POINTER_PP_EN"] | _POINTER["EXECUTER_PP_EN"] | _POINTER["POINTER_PP_MODE"]
+"""What all drivers and known programs write to S_POINTER."""
+_RAISED = {"CNA": 0x3F, "CORE": 0xC0, "DPU": INT_MASK_DPU, "PPU": INT_MASK_PPU}
+"""Interrupts of both register groups. CNA's are of features, weights and the sequence."""
 _CHAIN = (PC.BASE_ADDRESS.offset, PC.REGISTER_AMOUNTS.offset)
 
 
@@ -90,6 +101,8 @@ class Checked:
     accesses: tuple[Access, ...]
     next_address: int
     next_amount: int
+    steady: bool
+    """Its register groups alternate, and those executed with those written."""
 
     def of(self, task: int) -> Iterator[Problem]:
         """Its problems, as those of task number ``task``."""
@@ -98,23 +111,27 @@ class Checked:
 
 @dataclass(frozen=True)
 class Stream:
-    """The words of a task, trailer included, and where they stand. ``int_mask`` 0: not known."""
+    """The words of a task, trailer included, and where they stand. ``int_mask`` is the driver's."""
 
     address: int
     words: Words
     int_mask: int = 0
 
+    @cached_property
+    def checked(self) -> Checked:
+        return read_task(self.words)
+
 
 # ---- Words --------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
 def _check_bytes(image: bytes) -> Checked:
     problems: list[Problem] = []
     words = np.frombuffer(image, np.uint64)
     targets, values, offsets = _fast.decode_regcmds(words)
     # The marker and empty words write nothing; the enable word ends the task.
-    writes = (words != 0) & (targets != ENABLE_TARGET) & (words != MARKER_TARGET << 48)
+    markers = words == MARKER_TARGET << 48
+    writes = (words != 0) & (targets != ENABLE_TARGET) & ~markers
     legal = _MASKS[offsets >> 2]
     blocks = offsets.astype(np.uint32) >> 12
     unknown = writes & ((legal == 0) | (offsets & 3 != 0))
@@ -133,16 +150,26 @@ def _check_bytes(image: bytes) -> Checked:
             else f"reserved bits {value & ~int(legal[word]):#x} are set: some field overflows"
         )
         problems.append(Problem(0, text, word, register, None, value))
+    alone = np.flatnonzero(markers[:-1] & (targets[1:] != ENABLE_TARGET)).tolist()
+    problems += [Problem(0, "a marker, and no enable word behind it", word) for word in alone]
     enable, trailer = _trailer(words, targets, values, offsets)
     problems += trailer
+    problems += _tables(offsets, values)
     body = writes & ~unknown
     registers = dict(zip(offsets[body].tolist(), values[body].tolist(), strict=True))
     address, amount = (registers.pop(offset, 0) for offset in _CHAIN)
     view = TaskView(registers, enable)
     if enable:
         problems += _Task(view).check()
-    accesses = tuple(view.accesses())
-    return Checked(tuple(problems), view, accesses, address, amount & 0xFFFF)
+    accesses = tuple(access for access in view.accesses() if access.size)
+    problems += _overlaps(view, accesses)
+    steady = all(registers.get(offset, _ALTERNATE) == _ALTERNATE for offset in _POINTERS.values())
+    return Checked(tuple(problems), view, accesses, address, amount & 0xFFFF, steady)
+
+
+_REMEMBERED_BYTES = 1 << 14
+"""Two lookup tables and all registers fit."""
+_remembered = lru_cache(maxsize=1024)(_check_bytes)
 
 
 def _trailer(
@@ -151,7 +178,7 @@ def _trailer(
     """The blocks that the task enables, and what is wrong with its last words."""
     ends = np.flatnonzero(targets == ENABLE_TARGET).tolist()
     if not ends:
-        return 0, [Problem(0, "no enable word: nothing starts", len(words) - 1)]
+        return 0, [Problem(0, "no enable word: nothing starts")]
     end, problems = ends[0], []
     enable = int(values[end])
     if int(offsets[end]) != PC.OPERATION_ENABLE.offset:
@@ -164,6 +191,28 @@ def _trailer(
     if behind:
         problems.append(Problem(0, "words follow the enable word", end + 1 + behind[0]))
     return enable & _ALL, problems
+
+
+def _tables(offsets: Array, values: Array) -> Iterator[Problem]:
+    """Entries of the lookup tables are written one after the other, none behind the last."""
+    places = np.flatnonzero(np.isin(offsets, (_LUT_PLACE.offset, _LUT_ENTRY.offset)))
+    entry: int | None = None
+    writes = True
+    for word in places.tolist():
+        value = int(values[word])
+        if int(offsets[word]) == _LUT_PLACE.offset:
+            entry = _LUT_PLACE.fields["LUT_ADDR"].get(value)
+            writes = bool(_LUT_PLACE.fields["LUT_ACCESS_TYPE"].get(value))
+        elif writes:
+            if entry is None or entry >= _LUT_ENTRIES:
+                text = (
+                    "no word before it says which entry of which table"
+                    if entry is None
+                    else f"is entry {entry} of a lookup table that has {_LUT_ENTRIES}"
+                )
+                yield Problem(0, text, word, _LUT_ENTRY, None, value)
+                return
+            entry += 1
 
 
 # ---- One task -----------------------------------------------------------------------------------
@@ -359,9 +408,10 @@ class _Task:
         if view.flying:
             atoms = view(DPU.BS_OW_CFG, "SIZE_E_0") + 1
         else:
-            kernels = 32 if view(CNA.CONV_CON1, "IN_PRECISION") == INT8 else 16
-            atoms = kernels * (2 if view.depthwise else 1) * BYTES.get(precision, 1) // ATOM
-            if view.depthwise and precision == INT32:
+            eight = view(CNA.CONV_CON1, "IN_PRECISION") == INT8
+            kernels = (32 if eight else 16) * (2 if view.depthwise else 1)
+            atoms = kernels * BYTES.get(precision, 1) // ATOM
+            if view.depthwise and eight and precision == INT32:
                 self._wrong(DPU.DATA_FORMAT, "OUT_PRECISION", "sums of depthwise exceed SIZE_E")
                 return
         stride = view(DPU.DST_SURF_STRIDE, "DST_SURF_STRIDE")
@@ -404,8 +454,12 @@ class _Task:
         for part in ("ALU", "MUL"):
             register = DPU.BS_CFG if part == "ALU" else DPU.BS_MUL_CFG
             taken = bs and not view(DPU.BS_CFG, f"BS_{part}_BYPASS")
-            if taken and view(register, f"BS_{part}_SRC") and not use:
+            if not taken or not view(register, f"BS_{part}_SRC"):
+                continue
+            if not use:
                 self._wrong(register, f"BS_{part}_SRC", "is from memory, and BRDMA reads nothing")
+            elif part == "MUL" and use != _BRDMA_ALL:
+                self._wrong(register, "BS_MUL_SRC", "is from memory, and BRDMA does not read it")
         windows = not view(DPU.BS_OW_CFG, "OD_BYPASS")
         if view(DPU.BS_OW_CFG, "OW_SRC") and not (windows and use == _BRDMA_ALL):
             self._wrong(DPU.BS_OW_CFG, "OW_SRC", "is from memory, and BRDMA does not read it")
@@ -457,14 +511,24 @@ class _Task:
     def _pooling(self) -> None:
         view = self.view
         width, height, channels = (view(register, field) for register, field in _POOL_SIZES)
+        element = BYTES.get(view(PPU.DATA_FORMAT, "PROC_PRECISION"), 1)
         self._expect_all(
             [
                 (PPU.DATA_CUBE_OUT_CHANNEL, "CUBE_OUT_CHANNEL", channels, "is CUBE_IN_CHANNEL"),
                 (PPU_RDMA.RDMA_CUBE_IN_WIDTH, "CUBE_IN_WIDTH", width, "is PPU.CUBE_IN_WIDTH"),
                 (PPU_RDMA.RDMA_CUBE_IN_HEIGHT, "CUBE_IN_HEIGHT", height, "is PPU.CUBE_IN_HEIGHT"),
                 (PPU_RDMA.RDMA_CUBE_IN_CHANNEL, "CUBE_IN_CHANNEL", channels, "is PPU's"),
+                (
+                    PPU_RDMA.RDMA_DATA_FORMAT,
+                    "IN_PRECISION",
+                    element,
+                    "is bytes of an element by PROC_PRECISION",
+                ),
             ]
         )
+        if (channels + 1) * element > ATOM:
+            stride = view(PPU.DST_SURF_STRIDE, "DST_SURF_STRIDE")
+            self._expect(PPU.DATA_FORMAT, "INDEX_ADD", stride, "is DST_SURF_STRIDE")
         self._aligned(PPU_RDMA.RDMA_SRC_BASE_ADDR, "SRC_BASE_ADDR")
         out_height, out_width, _ = view.result
         for name, size, out, before, behind in (
@@ -520,6 +584,28 @@ _ESSENTIAL = {
 }  # fmt: skip
 
 
+def _overlaps(view: TaskView, accesses: Sequence[Access]) -> Iterator[Problem]:
+    """What a task writes does not lie on what it reads, which may be read before or after.
+
+    Only the DPU alone may write over its main data or an operand of each element, in its place.
+    """
+    for output in (access for access in accesses if access.write):
+        for access in accesses:
+            if access is output:
+                if output.folded:
+                    yield _lies(output, "itself")
+                continue
+            in_place = access.what in _ELEMENTS and output._replace(
+                what=access.what, register=access.register, write=False
+            ) == access  # fmt: skip
+            if not in_place and output.overlaps(access):
+                yield _lies(output, f"the {access.what} at {access.start:#x}")
+
+
+def _lies(output: Access, text: str) -> Problem:
+    return Problem(0, f"the output lies on {text}", None, output.register, None, output.start)
+
+
 # ---- Several tasks ------------------------------------------------------------------------------
 
 
@@ -534,7 +620,7 @@ def check_words(words: Words) -> list[Problem]:
     return [
         *_each(streams),
         *_chain(streams, numbers, anywhere=True),
-        *_reuse(streams, numbers),
+        *_state(streams, numbers),
     ]
 
 
@@ -550,7 +636,12 @@ def check(program: Program, address: int = 0) -> list[Problem]:
         for task in placed.tasks
     ]
     numbers = range(len(streams))
-    problems = [*_each(streams), *_chain(streams, numbers), *_reuse(streams, numbers)]
+    problems = [
+        *_each(streams),
+        *_chain(streams, numbers),
+        *_state(streams, numbers),
+        *_words_kept(streams),
+    ]
     if streams:
         problems += _interrupt(streams[-1], len(streams) - 1)
     return problems
@@ -558,19 +649,14 @@ def check(program: Program, address: int = 0) -> list[Problem]:
 
 def _each(streams: Sequence[Stream]) -> list[Problem]:
     return [
-        problem
-        for number, stream in enumerate(streams)
-        for problem in (*_checked(stream).of(number), *_overlaps(stream, number))
+        problem for number, stream in enumerate(streams) for problem in stream.checked.of(number)
     ]
 
 
 def read_task(words: Words) -> Checked:
     """One task by itself. What was read is remembered: programs are submitted again and again."""
-    return _check_bytes(np.ascontiguousarray(words, np.uint64).tobytes())
-
-
-def _checked(stream: Stream) -> Checked:
-    return read_task(stream.words)
+    image = np.ascontiguousarray(words, np.uint64).tobytes()
+    return _remembered(image) if len(image) <= _REMEMBERED_BYTES else _check_bytes(image)
 
 
 def _chain(
@@ -583,7 +669,7 @@ def _chain(
     numbers = list(window)
     shift: int | None = None if anywhere else 0
     for number, following in itertools.pairwise(numbers):
-        checked = _checked(streams[number])
+        checked = streams[number].checked
         word = len(streams[number].words) - TRAILER_WORDS
         if not checked.next_address:
             if not anywhere:
@@ -618,11 +704,16 @@ def _chain(
             )
 
 
+def _state(streams: Sequence[Stream], window: Sequence[int]) -> list[Problem]:
+    """What a task takes as those before it have left it."""
+    return [*_reuse(streams, window), *_turns(streams, window)]
+
+
 def _reuse(streams: Sequence[Stream], window: Iterable[int]) -> Iterator[Problem]:
     """What a task finds in the CBUF is what the task before it has left there."""
     before: TaskView | None = None
     for number in window:
-        view = _checked(streams[number]).view
+        view = streams[number].checked.view
         for kind in ("DATA", "WEIGHT"):
             if not view.convolves or not view(CNA.CBUF_CON0, f"{kind}_REUSE"):
                 continue
@@ -655,25 +746,82 @@ def _held(view: TaskView, kind: str) -> tuple[object, ...] | None:
     return (precision, data, view.depthwise, view.image[2], view.kernel) if fits else None
 
 
+def _turns(streams: Sequence[Stream], window: Sequence[int]) -> Iterator[Problem]:
+    """Every block is started in the register group whose turn it is.
+
+    S_POINTER's configuration and both groups outlast a task, and a job: it may come again.
+    """
+    if all(streams[number].checked.steady for number in window):
+        return
+    states = dict.fromkeys(_POINTERS, (_ALTERNATE, 0, 0))
+    for number in (*window, *window):
+        view = streams[number].checked.view
+        for block, offset in _POINTERS.items():
+            config, written, executed = states[block]
+            given = view.registers.get(offset)
+            if given is not None:
+                config = given
+                written = 0 if given & _POINTER["POINTER_PP_CLEAR"] else written
+                executed = 0 if given & _POINTER["EXECUTER_PP_CLEAR"] else executed
+                if not given & _POINTER["POINTER_PP_EN"]:
+                    written = given & _POINTER["POINTER"]
+            if block in view.blocks:
+                if not config & _POINTER["EXECUTER_PP_EN"]:
+                    executed = written
+                if written != executed:
+                    text = f"starts group {written} when it is the turn of group {executed}"
+                    register = REGISTERS[offset]
+                    yield Problem(number, f"{text}: it never would", None, register, None, config)
+                    return
+                written ^= bool(config & _POINTER["POINTER_PP_EN"])
+                executed ^= bool(config & _POINTER["EXECUTER_PP_EN"])
+            states[block] = config, written, executed
+
+
 def _interrupt(stream: Stream, number: int) -> Iterator[Problem]:
-    """The interrupt that the driver waits for is one that the last task raises."""
-    blocks = _checked(stream).view.blocks
-    raised = (INT_MASK_DPU if "DPU" in blocks else 0) | (INT_MASK_PPU if "PPU" in blocks else 0)
-    if stream.int_mask and raised and stream.int_mask & ~raised:
-        yield Problem(
-            number,
-            f"interrupt mask {stream.int_mask:#x} waits for more than the {raised:#x} that the "
-            "last task raises",
-        )
+    """The interrupt that the driver waits for is one that the last task raises.
+
+    There are two bits for each, of the two register groups. All that are waited for have to come.
+    """
+    view, mask = stream.checked.view, stream.int_mask
+    raised = sum(bits for block, bits in _RAISED.items() if block in view.blocks)
+    for kind, bits in (("DATA", 0x3), ("WEIGHT", 0xC)):
+        if view(CNA.CBUF_CON0, f"{kind}_REUSE"):
+            raised &= ~bits
+    text = ""
+    if not mask:
+        text = "waits for nothing: the driver would never hear of the end"
+    elif raised and mask & ~raised:
+        text = f"waits for more than the {raised:#x} that the last task raises"
+    elif mask & 0x555 != mask >> 1 & 0x555 and stream.checked.steady:
+        text = "waits for one of two register groups, which take turns"
+    if text:
+        yield Problem(number, f"interrupt mask {mask:#x} {text}")
+
+
+def _words_kept(streams: Sequence[Stream]) -> Iterator[Problem]:
+    """No task writes over the words of one, which may be fetched after that, or once more."""
+    if not streams:
+        return
+    codes = [
+        Access("words", PC.BASE_ADDRESS, s.address, s.address + 8 * len(s.words), 8 * len(s.words))
+        for s in streams
+    ]
+    low, high = min(code.start for code in codes), max(code.end for code in codes)
+    for number, stream in enumerate(streams):
+        for access in stream.checked.accesses:
+            if not access.write or access.start >= high or access.end <= low:
+                continue
+            for other, code in enumerate(codes):
+                if access.overlaps(code):
+                    yield _lies(access, f"the words of task {other}")._replace(task=number)
 
 
 def _inside(streams: Sequence[Stream], places: Sequence[tuple[int, int]]) -> Iterator[Problem]:
     """All that the NPU touches is within the buffers ``places``, (start, end) in order."""
     starts = [start for start, _ in places]
     for number, stream in enumerate(streams):
-        for access in _checked(stream).accesses:
-            if access.size == 0:
-                continue
+        for access in stream.checked.accesses:
             index = bisect_right(starts, access.start) - 1
             if index >= 0 and access.end <= places[index][1]:
                 continue
@@ -686,28 +834,6 @@ def _inside(streams: Sequence[Stream], places: Sequence[tuple[int, int]]) -> Ite
                 None,
                 access.start,
             )
-
-
-def _overlaps(stream: Stream, number: int) -> Iterator[Problem]:
-    """A convolution's output does not lie on what it reads: rows are written while others wait.
-
-    Only where both are without gaps, as what is between may be another's.
-    """
-    checked = _checked(stream)
-    if not checked.view.convolves:
-        return
-    dense = [access for access in checked.accesses if access.size == access.end - access.start > 0]
-    for output in (access for access in dense if access.write):
-        for access in dense:
-            if not access.write and access.start < output.end and output.start < access.end:
-                yield Problem(
-                    number,
-                    f"the output lies on the {access.what} at {access.start:#x}",
-                    None,
-                    output.register,
-                    None,
-                    output.start,
-                )
 
 
 ReadMemory = Callable[[int, int], bytes | None]
@@ -734,16 +860,17 @@ def checker(
         streams.append(Stream(address, np.frombuffer(image, np.uint64), mask))
     problems = _each(streams)
     for window in windows:
-        problems += _reuse(streams, window)
+        problems += _state(streams, window)
         if linked:
             problems += _chain(streams, window)
             problems += _interrupt(streams[window[-1]], window[-1])
             continue
         for number in window:
-            if "DPU" not in _checked(streams[number]).view.blocks:
+            if "DPU" not in streams[number].checked.view.blocks:
                 problems.append(
                     Problem(number, "ends in the PPU, whose interrupt the driver does not await")
                 )
+    problems += _words_kept(streams)
     problems += _inside(streams, _merged(places))
     if problems:
         shown = "; ".join(str(problem) for problem in problems[:5])

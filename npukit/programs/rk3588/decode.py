@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from .registers import CNA, DPU, DPU_RDMA, ENABLE_BITS, PPU, PPU_RDMA, Register
 from .tensor import ATOM
 
@@ -28,7 +31,8 @@ _GROUP_BYTES = 64
 class Access(NamedTuple):
     """Memory that a task reads or writes: ``size`` bytes within ``start`` .. ``end``.
 
-    ``register`` holds the address, ``what`` says whose it is.
+    ``register`` holds the address, ``what`` says whose it is. The bytes are those of surfaces of
+    lines, both as (count, pitch in bytes).
     """
 
     what: str
@@ -37,6 +41,40 @@ class Access(NamedTuple):
     end: int
     size: int
     write: bool = False
+    surfaces: tuple[int, int] = (1, 0)
+    lines: tuple[int, int] = (1, 0)
+
+    def runs(self) -> tuple[npt.NDArray[np.int64], int]:
+        """Where its lines start, in order, and their bytes; one behind the other is one line."""
+        (surfaces, step), (lines, pitch) = self.surfaces, self.lines
+        size = self.size // (surfaces * lines)
+        if abs(pitch) == size:
+            lines, size = 1, lines * size
+        if lines == 1 and abs(step) == size:
+            surfaces, size = 1, surfaces * size
+        starts = np.add.outer(abs(step) * np.arange(surfaces), abs(pitch) * np.arange(lines))
+        return np.sort(self.start + starts.reshape(-1)), size
+
+    @property
+    def folded(self) -> bool:
+        """Do some of its lines lie on each other?"""
+        (surfaces, step), (lines, pitch) = self.surfaces, self.lines
+        size = self.size // (surfaces * lines)
+        surface = (lines - 1) * abs(pitch) + size
+        if (lines == 1 or abs(pitch) >= size) and (surfaces == 1 or abs(step) >= surface):
+            return False
+        starts, size = self.runs()
+        return bool((np.diff(starts) < size).any())
+
+    def overlaps(self, other: Access) -> bool:
+        """Is there a byte that both touch?"""
+        if self.start >= other.end or other.start >= self.end:
+            return False
+        (mine, size), (theirs, their_size) = self.runs(), other.runs()
+        # The first of their lines that ends behind the start of mine.
+        first = np.searchsorted(theirs, mine - their_size, side="right")
+        inside = first < len(theirs)
+        return bool((theirs[first[inside]] < mine[inside] + size).any())
 
 
 class TaskView:
@@ -288,8 +326,10 @@ def _cube(
     *,
     write: bool = False,
 ) -> Access:
-    """``surfaces`` and ``lines`` are (count, pitch in bytes)."""
+    """``surfaces`` and ``lines`` are (count, pitch in bytes); the pitch of a single one is moot."""
+    surfaces, lines = ((count, pitch if count > 1 else 0) for count, pitch in (surfaces, lines))
     steps = [max(count - 1, 0) * pitch for count, pitch in (surfaces, lines)]
     start = base + sum(step for step in steps if step < 0)
     end = base + sum(step for step in steps if step > 0) + line_bytes
-    return Access(what, register, start, end, surfaces[0] * lines[0] * line_bytes, write)
+    size = surfaces[0] * lines[0] * line_bytes
+    return Access(what, register, start, end, size, write, surfaces, lines)
