@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import string
 import sys
-from pathlib import Path
 from typing import BinaryIO, TextIO
 
 import click
@@ -48,13 +48,16 @@ def explain(source: tuple[str, ...], as_json: bool) -> None:
 
     Exit status 1 when something is wrong.
     """
-    if source == ("-",):
-        data = sys.stdin.buffer.read()
-    elif len(source) == 1 and os.path.isfile(source[0]):
-        data = Path(source[0]).read_bytes()
+    if len(source) == 1 and (source[0] == "-" or os.path.exists(source[0])):
+        try:
+            with click.open_file(source[0], "rb") as file:
+                words = text.read_words(file.read())
+        except IsADirectoryError as error:
+            raise click.UsageError(f"{source[0]}: {error.strerror}") from None
+    elif any(set(part) - set(f"{string.hexdigits}xX \n") for part in source):
+        raise click.UsageError(f"{' '.join(source)}: neither a file nor hexadecimal words")
     else:
-        data = " ".join(source).encode()
-    words = text.read_words(data)
+        words = text.read_words(" ".join(source).encode())
     tasks = describe(words)
     click.echo(json.dumps(tasks, indent=2) if as_json else explain_words(words))
     sys.exit(any(task["problems"] for task in tasks))

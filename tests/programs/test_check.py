@@ -21,6 +21,7 @@ from npukit.programs.rk3588 import check
 from npukit.programs.rk3588.activation import sigmoid
 from npukit.programs.rk3588.check import Stream, check_words
 from npukit.programs.rk3588.conv import conv2d, depthwise_conv2d
+from npukit.programs.rk3588.decode import Access
 from npukit.programs.rk3588.elementwise import add, mul
 from npukit.programs.rk3588.matmul import matmul_program
 from npukit.programs.rk3588.pool import avg_pool, max_pool
@@ -32,6 +33,8 @@ from npukit.programs.rk3588.registers import (
     DPU,
     DPU_RDMA,
     PC,
+    PPU,
+    PPU_RDMA,
     REGISTERS,
     Register,
 )
@@ -223,6 +226,12 @@ FIELDS = [
     ("depthwise", CNA.WEIGHT_SIZE2, "WEIGHT_KERNELS", 2, "is 1 for depthwise, which gives 1"),
     ("add", DPU.FEATURE_MODE_CFG, "FLYING_MODE", 0, "waits for CORE, which is not started"),
     ("add", DPU_RDMA.RDMA_ERDMA_CFG, "ERDMA_DISABLE", 1, "from memory, and ERDMA reads nothing"),
+    ("conv", DPU.DST_BASE_ADDR, "DST_BASE_ADDR", WEIGHTS + 0x4800, "lies on the operands of chan"),
+    ("conv", DPU.DST_SURF_STRIDE, "DST_SURF_STRIDE", 99, "the output lies on itself"),
+    ("add", DPU.DST_BASE_ADDR, "DST_BASE_ADDR", FEATURES + 16, "the output lies on the main data"),
+    ("maximum of windows", PPU.DATA_FORMAT, "INDEX_ADD", 5, "is DST_SURF_STRIDE, which gives 12"),
+    ("maximum of windows", PPU_RDMA.RDMA_DATA_FORMAT, "IN_PRECISION", 2, "which gives 1"),
+    ("lookup table", DPU.LUT_ACCESS_CFG, "LUT_ADDR", 1, "is entry 513 of a lookup table"),
     ("add", DPU.EW_CFG, "EDATA_SIZE", 2, "is ERDMA_DATA_SIZE, which gives 1"),
 ]
 """Program, register, field, a wrong value, and what is said of it."""
@@ -275,6 +284,9 @@ def test_a_wrong_word_is_named(words: Words, text: str) -> None:
 
 
 def test_a_stream_of_nothing() -> None:
+    assert check.check(Program([], [])) == []
+    for words in (TILED.words[:0], np.zeros(8, np.uint64)):
+        assert [str(p) for p in check_words(words)] == ["task 0: no enable word: nothing starts"]
     assert "no enable word" in str(check.read_task(TILED.words[:3]).problems[0])
     with pytest.raises(ProgramError, match="follow the last enable word"):
         check_words(np.append(TILED.words, TILED.words[:1]))
@@ -384,6 +396,29 @@ CHAINS = {
         "ends in the PPU": ["fp16", "add", "mean of windows"],
     }.items()
 }
+
+
+def test_an_output_may_replace_what_it_is_made_of() -> None:
+    """Element by element; not one atom further, and not where a window would see it."""
+    words = PROGRAMS["add"].words
+    for place, problems in ((FEATURES, 0), (ADDEND, 0), (ADDEND - 16, 1)):
+        found = check_words(changed(words, DPU.DST_BASE_ADDR, DST_BASE_ADDR=place))
+        assert len(found) == problems, place
+    assert check_words(changed(PROGRAMS["conv"].words, DPU.DST_BASE_ADDR, DST_BASE_ADDR=FEATURES))
+
+
+def test_rows_between_the_rows_of_another_tensor_are_not_on_it() -> None:
+    def rows(start: int, pitch: int = 32, size: int = 16, count: int = 100) -> Access:
+        end = start + (count - 1) * pitch + size
+        return Access("rows", PC.BASE_ADDRESS, start, end, count * size, lines=(count, pitch))
+
+    assert not rows(0).overlaps(rows(16))
+    assert rows(0).overlaps(rows(32))
+    assert rows(0).overlaps(rows(17))
+    assert rows(0, 48).overlaps(rows(16))  # from the second on
+    assert not rows(0).overlaps(rows(3200))
+    assert rows(0, 16, 32).folded
+    assert not rows(0, 32, 32).folded
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS, *CHAINS])

@@ -14,11 +14,13 @@ from support import SHARED, needs_shared
 
 from npukit.cli import main
 from npukit.programs.rk3588 import text
+from npukit.programs.rk3588.activation import sigmoid
 from npukit.programs.rk3588.conv import conv2d, depthwise_conv2d
 from npukit.programs.rk3588.cost import Cost, Rates, cost
-from npukit.programs.rk3588.elementwise import add
+from npukit.programs.rk3588.elementwise import add, mul
 from npukit.programs.rk3588.explain import describe, explain_words
 from npukit.programs.rk3588.matmul import matmul_program
+from npukit.programs.rk3588.pool import max_pool
 from npukit.programs.rk3588.quantize import Quantization
 
 _Q = Quantization(0.05, 128)
@@ -128,6 +130,18 @@ def test_a_depthwise_convolution_and_a_sum() -> None:
     assert "EW + a tensor" in task["stages"]
 
 
+def test_poolings_and_operations_of_the_dpu() -> None:
+    (task,) = describe(max_pool(8, 9, 32, _Q, 3, stride=2).program([0x1000], 0, 0x9000).words)
+    assert task["operation"] == "maximum pooling, int8"
+    assert (task["input"], task["output"]) == ([7, 9, 32], [3, 4, 32])  # the last row is unused
+    assert (task["kernel"], task["stride"]) == ([3, 3], [2, 2])
+    table = sigmoid(4, 4, 16).program([0x1000], 0, 0x9000).words
+    stages = ["BN + 0.0", "BN x 1024.0", "EW max a constant", "lookup table"]
+    assert describe(table)[0]["stages"] == stages
+    product = mul(6, 6, 40, channelwise=True).program([0x1000, 0x8000], 0, 0x9000).words
+    assert describe(product)[0]["stages"] == ["EW x an operand of each channel"]
+
+
 @pytest.fixture
 def stream(tmp_path: Path) -> Path:
     weights = np.ones((40, 3, 3, 24), np.uint8)
@@ -165,8 +179,23 @@ def test_the_command_says_what_is_wrong_and_fails(stream: Path) -> None:
     (task,) = json.loads(result.output)
     assert task["banks"]["weight"] == 15
     assert len(task["problems"]) == 1
-    result = CliRunner().invoke(main, ["regcmd", "explain", "-"], input=b"not hexadecimal")
-    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "text"),
+    [
+        ("-", b"not hexadecimal", "not hexadecimal words"),
+        ("-", b"", "no enable word in 0 words"),
+        ("-", bytes(64), "no enable word in 8 words"),
+        ("-", b"\xff" * 13, "13 bytes are neither"),
+        ("nothing.bin", b"", "nothing.bin: neither a file nor hexadecimal words"),
+        (".", b"", "Is a directory"),
+    ],
+)
+def test_the_command_refuses_what_is_no_stream(source: str, given: bytes, text: str) -> None:
+    result = CliRunner().invoke(main, ["regcmd", "explain", source], input=given)
+    assert result.exit_code in (1, 2)
+    assert text in f"{result.output} {result.exception}"
 
 
 def test_a_stream_of_garbage_is_explained() -> None:

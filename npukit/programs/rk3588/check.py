@@ -231,6 +231,9 @@ class _Task:
             self._say("CNA and CORE start together or not at all")
         elif "CNA" in blocks and "DPU" not in blocks:
             self._say("a convolution needs the DPU behind it")
+        for block in ("DPU", "PPU"):
+            if f"{block}_RDMA" in blocks and block not in blocks:
+                self._say(f"{block}_RDMA reads for {block}, which is not started")
         if "DPU" in blocks and "CNA" not in blocks and not self.view.flying:
             self._wrong(
                 DPU.FEATURE_MODE_CFG, "FLYING_MODE", "the DPU waits for CORE, which is not started"
@@ -615,6 +618,8 @@ def check_words(words: Words) -> list[Problem]:
     ProgramError when words remain behind the last enable word.
     """
     places = split_tasks(words)
+    if not places:
+        return [Problem(0, "no enable word: nothing starts")]
     streams = [Stream(8 * offset, words[offset : offset + count]) for offset, count in places]
     numbers = range(len(streams))
     return [

@@ -26,6 +26,8 @@ DEPTHWISE = 3
 COMBINED = 5
 _OPERAND_BYTES = {0: 0, 1: 1, 2: 2, 3: 4}
 _GROUP_BYTES = 64
+MOST_LINES = 1 << 16
+"""Lines of one access that are compared with others, which bounds what a check can take."""
 
 
 class Access(NamedTuple):
@@ -44,31 +46,43 @@ class Access(NamedTuple):
     surfaces: tuple[int, int] = (1, 0)
     lines: tuple[int, int] = (1, 0)
 
+    @property
+    def joined(self) -> tuple[tuple[int, int], tuple[int, int], int]:
+        """Surfaces, lines and a line's bytes, where lines that follow each other are one."""
+        surfaces, lines = self.surfaces, self.lines
+        size = self.size // (surfaces[0] * lines[0])
+        if abs(lines[1]) == size:
+            lines, size = (1, 0), lines[0] * size
+        if lines[0] == 1 and abs(surfaces[1]) == size:
+            surfaces, size = (1, 0), surfaces[0] * size
+        return surfaces, lines, size
+
     def runs(self) -> tuple[npt.NDArray[np.int64], int]:
-        """Where its lines start, in order, and their bytes; one behind the other is one line."""
-        (surfaces, step), (lines, pitch) = self.surfaces, self.lines
-        size = self.size // (surfaces * lines)
-        if abs(pitch) == size:
-            lines, size = 1, lines * size
-        if lines == 1 and abs(step) == size:
-            surfaces, size = 1, surfaces * size
+        """Where the joined lines start, in order, and their bytes."""
+        (surfaces, step), (lines, pitch), size = self.joined
         starts = np.add.outer(abs(step) * np.arange(surfaces), abs(pitch) * np.arange(lines))
         return np.sort(self.start + starts.reshape(-1)), size
 
     @property
+    def pieces(self) -> int:
+        """How many joined lines there are."""
+        surfaces, lines, _ = self.joined
+        return surfaces[0] * lines[0]
+
+    @property
     def folded(self) -> bool:
-        """Do some of its lines lie on each other?"""
-        (surfaces, step), (lines, pitch) = self.surfaces, self.lines
-        size = self.size // (surfaces * lines)
+        """Do some of its lines lie on each other? Of more than MOST_LINES it is not said."""
+        (surfaces, step), (lines, pitch), size = self.joined
         surface = (lines - 1) * abs(pitch) + size
         if (lines == 1 or abs(pitch) >= size) and (surfaces == 1 or abs(step) >= surface):
             return False
-        starts, size = self.runs()
-        return bool((np.diff(starts) < size).any())
+        return self.pieces <= MOST_LINES and bool((np.diff(self.runs()[0]) < size).any())
 
     def overlaps(self, other: Access) -> bool:
-        """Is there a byte that both touch?"""
+        """Is there a byte that both touch? Of more than MOST_LINES it is not said."""
         if self.start >= other.end or other.start >= self.end:
+            return False
+        if max(self.pieces, other.pieces) > MOST_LINES:
             return False
         (mine, size), (theirs, their_size) = self.runs(), other.runs()
         # The first of their lines that ends behind the start of mine.

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from npukit.abi.rknpu import rknpu_task
+from npukit.ioctl import ProgramError
 
 from .check import check_words, read_task
 from .cost import RK3588, Rates, task_cost
-from .decode import TaskView
+from .decode import FP16, TaskView
 from .matmul import BANK_BYTES
 from .program import TRAILER_WORDS, Words
-from .registers import CNA, DPU, ENABLE_BITS, ENABLE_TARGET, MARKER_TARGET, PC, PPU
+from .registers import CNA, DPU, ENABLE_BITS, ENABLE_TARGET, MARKER_TARGET, PC, PPU, Register
 from .text import split_tasks
 
 ReadMemory = Callable[[int, int], bytes | None]
@@ -74,11 +75,14 @@ _POOLS = ("average", "maximum", "minimum", "method 3")
 def describe(words: Words, rates: Rates = RK3588) -> list[dict[str, Any]]:
     """What each task of a stream does, as plain data; sizes are (height, width, channels).
 
-    ProgramError when words remain behind the last enable word.
+    ProgramError when words remain behind the last enable word, or there is none.
     """
     problems = check_words(words)
+    places = split_tasks(words)
+    if not places:
+        raise ProgramError(message=f"no enable word in {len(words)} words: nothing starts")
     tasks = []
-    for number, (offset, count) in enumerate(split_tasks(words)):
+    for number, (offset, count) in enumerate(places):
         checked = read_task(words[offset : offset + count])
         view = checked.view
         cost = task_cost(view, rates)
@@ -189,16 +193,17 @@ def _stages(view: TaskView) -> Iterator[str]:
         if not view(config, f"{stage}_ALU_BYPASS"):
             memory = view(config, f"{stage}_ALU_SRC")
             sign = "-" if view(config, f"{stage}_ALU_ALGO") == 4 else "+"
-            value = view(getattr(DPU, f"{stage}_ALU_CFG"), f"{stage}_ALU_OPERAND")
+            value = _number(view, getattr(DPU, f"{stage}_ALU_CFG"), f"{stage}_ALU_OPERAND")
             yield f"{stage} {sign} {'an operand of each channel' if memory else value}"
         if not view(config, f"{stage}_MUL_BYPASS"):
             multiply = getattr(DPU, f"{stage}_MUL_CFG")
             memory = view(multiply, f"{stage}_MUL_SRC")
-            value = view(multiply, f"{stage}_MUL_OPERAND")
+            value = _number(view, multiply, f"{stage}_MUL_OPERAND")
             shift = view(multiply, f"{stage}_MUL_SHIFT_VALUE")
+            shifted = "" if _floats(view) else f" >> {shift}"
             below = " below 0" if view(config, f"{stage}_MUL_PRELU") else ""
             factor = "a factor of each channel" if memory else value
-            yield f"{stage} x {factor} >> {shift}{below}"
+            yield f"{stage} x {factor}{shifted}{below}"
         yield from _clamp(view, stage)
     if not view(DPU.BS_OW_CFG, "OD_BYPASS") and view(DPU.BS_OW_CFG, "OW_SRC"):
         yield "window sums x an operand of each channel"
@@ -209,7 +214,10 @@ def _stages(view: TaskView) -> Iterator[str]:
             algorithm = view(DPU.EW_CFG, "EW_ALU_ALGO")
             name = "x" if view(DPU.EW_CFG, "EW_OP_TYPE") else _EW.get(algorithm, str(algorithm))
             memory = view(DPU.EW_CFG, "EW_OP_SRC")
-            yield f"EW {name} {'a tensor' if memory else 'a constant'}"
+            tensor = (
+                "a tensor" if view(DPU.EW_CFG, "EW_DATA_MODE") else "an operand of each channel"
+            )
+            yield f"EW {name} {tensor if memory else 'a constant'}"
         if not view(DPU.EW_CFG, "EW_LUT_BYPASS"):
             yield "lookup table"
         yield from _clamp(view, "EW")
@@ -225,11 +233,26 @@ def _stages(view: TaskView) -> Iterator[str]:
 _EW = {0: "max", 1: "min", 2: "+", 3: "/", 4: "-", 5: "abs", 6: "negative", 7: "floor", 8: "ceil"}
 
 
+def _floats(view: TaskView) -> bool:
+    return view(DPU.DATA_FORMAT, "PROC_PRECISION") == FP16
+
+
+def _number(view: TaskView, register: Register, field: str) -> int | float:
+    """An operand: fp32, or fp16 where it has 16 bits, when the DPU computes with such."""
+    value = view(register, field)
+    if not _floats(view):
+        return value
+    if register.fields[field].width == 16:
+        return float(np.uint16(value & 0xFFFF).view(np.float16))
+    return float(np.uint32(value & 0xFFFFFFFF).view(np.float32))
+
+
 def _clamp(view: TaskView, stage: str) -> Iterator[str]:
     config = getattr(DPU, f"{stage}_CFG")
     if not view(config, f"{stage}_RELU_BYPASS"):
         limit = getattr(DPU, f"{stage}_RELUX_CMP_VALUE")
-        upper = view(limit, f"{stage}_RELUX_CMP_DAT") if view(config, f"{stage}_RELUX_EN") else None
+        field = f"{stage}_RELUX_CMP_DAT"
+        upper = _number(view, limit, field) if view(config, f"{stage}_RELUX_EN") else None
         yield f"{stage} ReLU" if upper is None else f"{stage} clamp to 0 .. {upper}"
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -129,7 +130,7 @@ class Program:
                 "tasks are 16-byte aligned and below 4 GiB"
             )
         words = self.words.copy()
-        for task, following in zip(self.tasks, (*self.tasks[1:], None), strict=True):
+        for task, following in zip_longest(self.tasks, self.tasks[1:]):
             trailer = task.offset + task.count - TRAILER_WORDS
             start = address + 8 * following.offset if following else 0
             amount = following.amount if following else 0
