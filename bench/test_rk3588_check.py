@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import npukit
-from npukit.programs.rk3588.check import _check_bytes
+from npukit.programs.rk3588.check import _remembered
 from npukit.programs.rk3588.matmul import matmul_program
 from npukit.programs.rk3588.program import Program, rknpu_tasks
 
@@ -49,7 +49,7 @@ class TestJob:
         device.checker = checker
 
         def submit():
-            _check_bytes.cache_clear()
+            _remembered.cache_clear()
             device.submit(tasks)
 
         benchmark.extra_info.update(label="checked, new words")

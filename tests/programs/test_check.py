@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -167,7 +168,7 @@ def test_the_vendors_captures_pass() -> None:
         # Every link of the captured chains, by itself.
         places = {stream.address: index for index, stream in enumerate(streams)}
         for number, stream in enumerate(streams):
-            following = places.get(check.read_task(stream.words).next_address)
+            following = places.get(stream.checked.next_address)
             if following is not None:
                 assert list(check._chain(streams, [number, following])) == []
 
@@ -542,6 +543,51 @@ def test_an_interrupt_that_cannot_come_is_refused() -> None:
         with pytest.raises(ProgramError, match="waits for more than the 0x3ff"):
             device.submit(tasks)
         buffer.close()
+
+
+def test_more_words_than_can_be_fetched_are_refused() -> None:
+    with no_leak(), npukit.open("sim:rknpu") as device:
+        assert isinstance(device, RknpuDevice)
+        buffer = device.alloc(2 << 20)
+        tasks = list(rknpu_tasks(small(buffer.dma_address), buffer.dma_address))
+        tasks[0].regcfg_amount = (2 << 16) - 3
+        with pytest.raises(ProgramError, match="131073 words: the NPU fetches at most 131072"):
+            device.submit(tasks)
+        buffer.close()
+
+
+def test_a_mask_that_would_not_be_heard_is_named() -> None:
+    words = PROGRAMS["conv"].words
+    said = {
+        0x300: "",
+        0x3FF: "",
+        0: "waits for nothing",
+        0x100: "one of two register groups",
+        0xF00: "waits for more than the 0x3ff",
+    }
+    for mask, text in said.items():
+        problems = [str(p) for p in check._interrupt(Stream(CODE, words, mask), 0)]
+        assert len(problems) == (text != "")
+        assert text in "".join(problems)
+    tail = PROGRAMS["maximum of windows"].words
+    assert list(check._interrupt(Stream(CODE, tail, 0xC00), 0)) == []
+    assert list(check._interrupt(Stream(CODE, tail, 0x300), 0)) != []
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """Long streams are read each time; short ones are the same object again."""
+    words = PROGRAMS["conv"].words
+    assert check.read_task(words) is check.read_task(words.copy())
+    long = np.concatenate([np.zeros(4096, np.uint64), words])
+    assert check.read_task(long) is not check.read_task(long)
+    assert check.read_task(long).problems == ()
+
+
+def test_threads_check_at_once() -> None:
+    programs = [PROGRAMS[name] for name in PROGRAMS] * 8
+    check._remembered.cache_clear()
+    with ThreadPoolExecutor(8) as pool:
+        assert all(found == [] for found in pool.map(lambda p: check.check(p, 0x7000), programs))
 
 
 def test_it_can_be_left_out() -> None:

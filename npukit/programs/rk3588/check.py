@@ -15,7 +15,7 @@ import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,6 +59,7 @@ for _offset, _register in REGISTERS.items():
         )
 _LUT_PLACE, _LUT_ENTRY = DPU.LUT_ACCESS_CFG, DPU.LUT_ACCESS_DATA
 _LUT_ENTRIES = 513
+_MOST_WORDS = 2 << PC.REGISTER_AMOUNTS.fields["PC_DATA_AMOUNT"].width
 _POINTERS = {
     name: (bit + 1) << 12 | CNA.S_POINTER.offset & 0xFFF for name, bit in ENABLE_BITS.items()
 }
@@ -101,6 +102,8 @@ class Checked:
     accesses: tuple[Access, ...]
     next_address: int
     next_amount: int
+    reuses: tuple[str, ...]
+    """"DATA", "WEIGHT": what it takes from the CBUF as it is there."""
     steady: bool
     """Its register groups alternate, and those executed with those written."""
 
@@ -109,17 +112,14 @@ class Checked:
         return (problem._replace(task=task) for problem in self.problems)
 
 
-@dataclass(frozen=True)
 class Stream:
     """The words of a task, trailer included, and where they stand. ``int_mask`` is the driver's."""
 
-    address: int
-    words: Words
-    int_mask: int = 0
-
-    @cached_property
-    def checked(self) -> Checked:
-        return read_task(self.words)
+    def __init__(self, address: int, words: Words, int_mask: int = 0) -> None:
+        self.address = address
+        self.count = len(words)
+        self.int_mask = int_mask
+        self.checked = read_task(words)
 
 
 # ---- Words --------------------------------------------------------------------------------------
@@ -163,8 +163,21 @@ def _check_bytes(image: bytes) -> Checked:
         problems += _Task(view).check()
     accesses = tuple(access for access in view.accesses() if access.size)
     problems += _overlaps(view, accesses)
-    steady = all(registers.get(offset, _ALTERNATE) == _ALTERNATE for offset in _POINTERS.values())
-    return Checked(tuple(problems), view, accesses, address, amount & 0xFFFF, steady)
+    return Checked(
+        problems=tuple(problems),
+        view=view,
+        accesses=accesses,
+        next_address=address,
+        next_amount=amount & 0xFFFF,
+        reuses=tuple(
+            kind
+            for kind in ("DATA", "WEIGHT")
+            if view.convolves and view(CNA.CBUF_CON0, f"{kind}_REUSE")
+        ),
+        steady=all(
+            registers.get(offset, _ALTERNATE) == _ALTERNATE for offset in _POINTERS.values()
+        ),
+    )
 
 
 _REMEMBERED_BYTES = 1 << 14
@@ -195,7 +208,7 @@ def _trailer(
 
 def _tables(offsets: Array, values: Array) -> Iterator[Problem]:
     """Entries of the lookup tables are written one after the other, none behind the last."""
-    places = np.flatnonzero(np.isin(offsets, (_LUT_PLACE.offset, _LUT_ENTRY.offset)))
+    places = np.flatnonzero((offsets == _LUT_PLACE.offset) | (offsets == _LUT_ENTRY.offset))
     entry: int | None = None
     writes = True
     for word in places.tolist():
@@ -675,7 +688,7 @@ def _chain(
     shift: int | None = None if anywhere else 0
     for number, following in itertools.pairwise(numbers):
         checked = streams[number].checked
-        word = len(streams[number].words) - TRAILER_WORDS
+        word = streams[number].count - TRAILER_WORDS
         if not checked.next_address:
             if not anywhere:
                 yield Problem(
@@ -699,7 +712,7 @@ def _chain(
                 f"the chain goes on at {checked.next_address:#x}, the next task is at {wanted:#x}",
                 word,
             )
-        amount = (len(streams[following].words) + 1) // 2 - 1
+        amount = (streams[following].count + 1) // 2 - 1
         if checked.next_amount != amount:
             yield Problem(
                 number,
@@ -719,9 +732,7 @@ def _reuse(streams: Sequence[Stream], window: Iterable[int]) -> Iterator[Problem
     before: TaskView | None = None
     for number in window:
         view = streams[number].checked.view
-        for kind in ("DATA", "WEIGHT"):
-            if not view.convolves or not view(CNA.CBUF_CON0, f"{kind}_REUSE"):
-                continue
+        for kind in streams[number].checked.reuses:
             if (
                 before is None
                 or _held(before, kind) is None
@@ -791,7 +802,7 @@ def _interrupt(stream: Stream, number: int) -> Iterator[Problem]:
     view, mask = stream.checked.view, stream.int_mask
     raised = sum(bits for block, bits in _RAISED.items() if block in view.blocks)
     for kind, bits in (("DATA", 0x3), ("WEIGHT", 0xC)):
-        if view(CNA.CBUF_CON0, f"{kind}_REUSE"):
+        if kind in stream.checked.reuses:
             raised &= ~bits
     text = ""
     if not mask:
@@ -806,19 +817,16 @@ def _interrupt(stream: Stream, number: int) -> Iterator[Problem]:
 
 def _words_kept(streams: Sequence[Stream]) -> Iterator[Problem]:
     """No task writes over the words of one, which may be fetched after that, or once more."""
-    if not streams:
-        return
-    codes = [
-        Access("words", PC.BASE_ADDRESS, s.address, s.address + 8 * len(s.words), 8 * len(s.words))
-        for s in streams
-    ]
-    low, high = min(code.start for code in codes), max(code.end for code in codes)
+    low = min((stream.address for stream in streams), default=0)
+    high = max((stream.address + 8 * stream.count for stream in streams), default=0)
     for number, stream in enumerate(streams):
         for access in stream.checked.accesses:
             if not access.write or access.start >= high or access.end <= low:
                 continue
-            for other, code in enumerate(codes):
-                if access.overlaps(code):
+            for other, task in enumerate(streams):
+                size = 8 * task.count
+                end = task.address + size
+                if access.overlaps(Access("words", PC.BASE_ADDRESS, task.address, end, size)):
                     yield _lies(access, f"the words of task {other}")._replace(task=number)
 
 
@@ -857,10 +865,13 @@ def checker(
     ProgramError names up to five problems.
     """
     streams = []
-    for number, (address, count, mask) in enumerate(tasks):
-        image = read(address, 8 * count)
+    for number, (task, image) in enumerate(zip(tasks, _images(tasks, read), strict=True)):
+        address, count, mask = task
         if image is None:
             problem = Problem(number, f"{8 * count} bytes of words at {address:#x}: in no buffer")
+            raise ProgramError(path=path, hint=str(problem))
+        if count > _MOST_WORDS:
+            problem = Problem(number, f"{count} words: the NPU fetches at most {_MOST_WORDS}")
             raise ProgramError(path=path, hint=str(problem))
         streams.append(Stream(address, np.frombuffer(image, np.uint64), mask))
     problems = _each(streams)
@@ -881,6 +892,19 @@ def checker(
         shown = "; ".join(str(problem) for problem in problems[:5])
         more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
         raise ProgramError(path=path, hint=shown + more)
+
+
+def _images(tasks: Sequence[tuple[int, int, int]], read: ReadMemory) -> Iterator[bytes | None]:
+    """The bytes of each task: read at once where they are side by side, as those of a program."""
+    low = min(address for address, _, _ in tasks)
+    size = max(address + 8 * count for address, count, _ in tasks) - low
+    dense = size <= 2 * sum(8 * count for _, count, _ in tasks)
+    whole = read(low, size) if dense else None
+    for address, count, _ in tasks:
+        if whole is None:
+            yield read(address, 8 * count)
+        else:
+            yield whole[address - low : address - low + 8 * count]
 
 
 def _merged(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

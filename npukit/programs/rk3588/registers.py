@@ -42,7 +42,7 @@ class Field:
 
     def get(self, value: int) -> int:
         """The field's part of a register's value; a signed field's may be negative."""
-        raw = (value & self.mask) >> self.lo
+        raw = value >> self.lo & (2 << self.hi - self.lo) - 1
         return raw - (1 << self.width) if self.signed and raw >> (self.width - 1) else raw
 
 
