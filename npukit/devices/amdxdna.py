@@ -232,6 +232,82 @@ class AmdxdnaBuffer(Buffer):
         self.device._close_handle(drm_abi.DRM_IOCTL_GEM_CLOSE, self.handle)
 
 
+class HeapPlaces:
+    """Where the pieces of a heap are mapped: the first at a multiple of 64 MiB, each further one
+    behind the last. ``maximum``: bytes of all pieces together.
+
+    The kernel is told no address: it takes the top of the highest gap that fits, so all that would
+    be taken before the place is taken first. Synchronization: none.
+    """
+
+    def __init__(self, kernel: Kernel, path: str, maximum: int) -> None:
+        self._kernel = kernel
+        self._path = path
+        self._maximum = maximum
+        self._size = 0
+        self._end: int | None = None
+        self._filler: Mapping | None = None
+        """Addresses kept for further pieces."""
+
+    @contextlib.contextmanager
+    def aimed(self, size: int) -> Iterator[int]:
+        """Within, the kernel puts the ``size`` bytes that are mapped next where a piece belongs.
+
+        NpuError (EAGAIN) when something else is there.
+        """
+        room = max(self._maximum - self._size, size)
+        strays: list[Mapping] = []
+        self.release()
+        try:
+            if self._end is not None:
+                place = self._end
+            else:
+                probe = _reserve(self._kernel, room + HEAP_CHUNK)
+                end = probe.address + HEAP_CHUNK
+                place = end - end % HEAP_CHUNK
+                self._kernel.munmap(probe)
+            if room > size:
+                self._filler = self._reserve_at(place + size, room - size, strays)
+            self._kernel.munmap(self._reserve_at(place, size, strays))
+            yield place
+        finally:
+            for stray in strays:
+                self._kernel.munmap(stray)
+
+    def took(self, address: int, size: int) -> None:
+        """A piece is mapped."""
+        self._size += size
+        self._end = address + size
+
+    def release(self) -> None:
+        """Keep no addresses any more."""
+        filler, self._filler = self._filler, None
+        if filler is not None:
+            self._kernel.munmap(filler)
+
+    def _reserve_at(self, address: int, size: int, strays: list[Mapping]) -> Mapping:
+        """Addresses from ``address`` on; ``strays`` collects those that were in the way."""
+        for _ in range(_AIMS):
+            found = _reserve(self._kernel, size)
+            over = found.address - address
+            if over == 0:
+                return found
+            if 0 < over < size:
+                # The right gap, but its top is higher than it should be.
+                self._kernel.munmap(found)
+                found = _reserve(self._kernel, over)
+            strays.append(found)
+        raise self.misplaced(strays[-1].address, address)
+
+    def misplaced(self, found: int, wanted: int) -> NpuError:
+        return NpuError(
+            errno.EAGAIN,
+            path=self._path,
+            hint=f"heap is mapped at {found:#x} and must be at {wanted:#x}: something else was "
+            "mapped there meanwhile; try again, or open with a larger heap_size",
+        )
+
+
 class HwContext:
     """A share of the NPU: columns, compute units, a queue of up to four commands.
 
@@ -482,8 +558,7 @@ class AmdxdnaDevice(DrmDevice):
         self.quarantine: list[Any] = []
         """What commands that could not be ended may still use; closed with the device."""
         self._heap: list[AmdxdnaBuffer] = []
-        self._filler: Mapping | None = None
-        """Addresses kept for further pieces."""
+        self._places: HeapPlaces | None = None
         super().__init__(kernel or LinuxKernel(), path)
         self.quirks = Quirks.of((self.version.major, self.version.minor))
         try:
@@ -494,6 +569,7 @@ class AmdxdnaDevice(DrmDevice):
             self.core_rows = int(self.metadata.core.row_count)
             # XDNA1 has a heap of one piece and five columns, XDNA2 eight of each.
             self.heap_max = HEAP_CHUNK if self.columns <= 5 else 8 * HEAP_CHUNK
+            self._places = HeapPlaces(self.kernel, self.path, self.heap_max)
             self._add_heap(heap_size)
         except BaseException:
             self.close()
@@ -504,76 +580,24 @@ class AmdxdnaDevice(DrmDevice):
 
     # The heap.
 
-    @contextlib.contextmanager
-    def _aimed(self, size: int) -> Iterator[int]:
-        """Within, the kernel puts the ``size`` bytes that are mapped next where a piece belongs.
-
-        That is behind the last piece, or for the first at a multiple of 64 MiB with room behind it
-        for the others, which is kept by a filler. The kernel is told no address: it takes the top
-        of the highest gap that fits, so all that would be taken before the place is taken first.
-        """
-        room = max(self.heap_max - self.heap_size, size)
-        strays: list[Mapping] = []
-        self._release_filler()
-        try:
-            if self._heap:
-                last = self._heap[-1]
-                place = last.map().address + last.size
-            else:
-                probe = _reserve(self.kernel, room + HEAP_CHUNK)
-                end = probe.address + HEAP_CHUNK
-                place = end - end % HEAP_CHUNK
-                self.kernel.munmap(probe)
-            if room > size:
-                self._filler = self._reserve_at(place + size, room - size, strays)
-            self.kernel.munmap(self._reserve_at(place, size, strays))
-            yield place
-        finally:
-            for stray in strays:
-                self.kernel.munmap(stray)
-
-    def _reserve_at(self, address: int, size: int, strays: list[Mapping]) -> Mapping:
-        """Addresses from ``address`` on; ``strays`` collects those that were in the way."""
-        for _ in range(_AIMS):
-            found = _reserve(self.kernel, size)
-            over = found.address - address
-            if over == 0:
-                return found
-            if 0 < over < size:
-                # The right gap, but its top is higher than it should be.
-                self.kernel.munmap(found)
-                found = _reserve(self.kernel, over)
-            strays.append(found)
-        raise self._misplaced(strays[-1].address, address)
-
-    def _misplaced(self, found: int, wanted: int) -> NpuError:
-        return NpuError(
-            errno.EAGAIN,
-            path=self.path,
-            hint=f"heap is mapped at {found:#x} and must be at {wanted:#x}: something else was "
-            "mapped there meanwhile; try again, or open with a larger heap_size",
-        )
-
-    def _release_filler(self) -> None:
-        filler, self._filler = self._filler, None
-        if filler is not None:
-            self.kernel.munmap(filler)
-
     def _add_heap(self, size: int) -> None:
         """A further piece of heap, mapped behind those there are."""
+        places = self._places
+        assert places is not None
         answer = self.call(abi.DRM_IOCTL_AMDXDNA_CREATE_BO, size=size, type=abi.AMDXDNA_BO_DEV_HEAP)
         piece = AmdxdnaBuffer(self, answer.handle, size, 0, BoKind.HEAP)
         try:
-            with self._aimed(size) as place:
+            with places.aimed(size) as place:
                 address = piece.map().address
             if address != place:
-                raise self._misplaced(address, place)
+                raise places.misplaced(address, place)
             info = self.call(abi.DRM_IOCTL_AMDXDNA_GET_BO_INFO, handle=piece.handle)
         except BaseException:
             piece.close()
             raise
         piece.dma_address = int(info.xdna_addr)
         self._heap.append(piece)
+        places.took(address, size)
 
     @property
     def heap_size(self) -> int:
@@ -733,7 +757,8 @@ class AmdxdnaDevice(DrmDevice):
             self._end_contexts()
         super().close(strict)
         if self._closed:
-            self._release_filler()
+            if self._places is not None:
+                self._places.release()
 
     def _end_contexts(self) -> None:
         with contextlib.ExitStack() as stack:
@@ -955,6 +980,7 @@ _HINTS = {
 __all__ = [
     "CMD_BYTES",
     "HEAP_CHUNK",
+    "HeapPlaces",
     "AmdxdnaBuffer",
     "AmdxdnaDevice",
     "BoKind",

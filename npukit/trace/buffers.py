@@ -6,11 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from .meaning import CREATES, FILES, FREES, GIVES_FD, ROLES, TELLS, Role
+from .meaning import CREATES, FILES, FREES, GIVES_FD, NOWHERE, ROLES, TELLS, Role
 from .record import Key, Record
-
-_NOWHERE = (1 << 64) - 1
-"""AMDXDNA_INVALID_ADDR"""
 
 
 @dataclass(eq=False, slots=True)
@@ -181,7 +178,7 @@ class Buffers:
 def _tell(bo: Bo, struct: str, fields: dict[str, int]) -> None:
     for name, role in ROLES[struct].items():
         value = fields[name]
-        if value == _NOWHERE:
+        if value == NOWHERE:
             continue
         if role is Role.DMA:
             bo.dma = value

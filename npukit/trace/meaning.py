@@ -22,6 +22,8 @@ class Role(Enum):
     """The driver's name of a buffer object (rknpu: a kernel address)."""
     OFFSET = "offset"
     """Where mmap finds a buffer object in the node."""
+    USER = "user"
+    """An address in the process where a buffer object is mapped."""
     DEADLINE = "deadline"
     """Absolute time, CLOCK_MONOTONIC."""
     DURATION = "duration"
@@ -87,6 +89,7 @@ ROLES: dict[str, dict[str, Role]] = {
     "amdxdna_drm_get_bo_info": {
         "handle": Role.HANDLE,
         "map_offset": Role.OFFSET,
+        "vaddr": Role.USER,
         "xdna_addr": Role.DMA,
     },
     "amdxdna_drm_sync_bo": {"handle": Role.HANDLE},
@@ -103,6 +106,12 @@ ROLES: dict[str, dict[str, Role]] = {
     "dma_heap_allocation_data": {"fd": Role.FD},
 }
 """Structure -> field -> role. For a pointer the role is that of each number it points to."""
+
+NOWHERE = (1 << 64) - 1
+"""What stands for no address (AMDXDNA_INVALID_ADDR)."""
+
+WAITS_FOR_OTHERS = frozenset({"FASTRPC_IOCTL_INVOKE"})
+"""Requests that may end only after what other threads do: a DSP calls back."""
 
 GIVES_FD = frozenset(
     {"UDMABUF_CREATE", "UDMABUF_CREATE_LIST", "WRAPFD_DEV_IOC_WRAP", "WRAPFD_DEV_IOC_REWRAP"}

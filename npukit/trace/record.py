@@ -18,6 +18,8 @@ from npukit.programs.rk3588.text import disassemble_word
 VERSION = 1
 _HEADER = {"format": "npukit trace", "version": VERSION}
 
+_NUMBERS = ("start_ns", "duration_ns", "pid", "thread", "fd", "number", "result")
+
 Key = tuple[int, int]
 """A process and a descriptor or an address in it."""
 
@@ -114,9 +116,13 @@ class Record:
             for name in ("sent", "received"):
                 if name in data:
                     data[name] = _block_from_json(data[name])
-            return cls(
+            record = cls(
                 **{"start_ns": 0, "duration_ns": 0, "pid": 0, "thread": 0, "driver": "", **data}
             )
+            for name in _NUMBERS:
+                if not isinstance(getattr(record, name), int):
+                    raise TypeError(f"{name} is no number")
+            return record
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no record: {error}") from None
 

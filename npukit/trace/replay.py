@@ -7,7 +7,9 @@ What may differ, and how it is carried over:
   the same buffer object or file here stand in for the recorded ones, also within task tables and
   register commands;
 - addresses of the process: what they pointed to is laid out anew; where it could not be read, the
-  pointer is a bad one again;
+  pointer is a bad one again. What pointed into a buffer's mapping points into the one here; a heap
+  of amdxdna is mapped at a multiple of 64 MiB as its driver needs it, and packets are changed to
+  the addresses here;
 - times: a wait that was recorded as done is given at least ten seconds, and must be done here; one
   that was not done in time may be done here, else its deadline keeps its distance to the call;
   durations are not compared;
@@ -16,8 +18,9 @@ What may differ, and how it is carried over:
 
 All else must be equal: errno, value, every other field that came back, and the memory that the
 kernel filled. Calls are made one after another in the order in which they ended, so nothing waits
-for a call that comes later. Buffer objects hold what jobs are made of and zeros otherwise: what the
-NPU computes is not compared.
+for a call that comes later; what may wait for other calls, as a thread does that serves a DSP, is
+begun where it began, on a thread of its own. Buffer objects hold what jobs are made of and zeros
+otherwise: what the NPU computes is not compared.
 """
 
 from __future__ import annotations
@@ -25,24 +28,29 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from npukit import _fast
 from npukit.abi.rknpu import rknpu_task
-from npukit.ioctl import Kernel, Struct, Union
+from npukit.devices.amdxdna import HEAP_CHUNK, HeapPlaces
+from npukit.ioctl import Kernel, NpuError, Struct, Union
 from npukit.programs.rk3588.registers import PC, REGISTERS
 
 from .buffers import Bo, Buffers
 from .follow import LIMIT, blocks, extent, pointer_names, request_of
-from .meaning import GIVES_FD, ROLES, Role
-from .record import REGCMD, Block, Key, Memory, Record
+from .meaning import GIVES_FD, NOWHERE, ROLES, WAITS_FOR_OTHERS, Role
+from .record import PACKET, REGCMD, Block, Key, Memory, Record
 from .recorder import Recorder
 
 _PATIENCE = 10.0
 """Seconds that a wait gets here if it was recorded as done: simulated NPUs are slower."""
 _NOT_DONE = frozenset({"EBUSY", "ETIMEDOUT", "ETIME"})
+_XDNA = "amdxdna_accel_driver"
+_MAP_FIXED, _MAP_FIXED_NOREPLACE = 0x10, 0x100000
 _BAD_POINTER = 8
 """Within the page that no process has."""
 _DUPLICATES = frozenset({fcntl.F_DUPFD, fcntl.F_DUPFD_CLOEXEC})
@@ -71,6 +79,20 @@ class Difference:
             f"call {self.index}, {name}: {self.what} is {self.found!r}, was recorded as "
             f"{self.recorded!r}"
         )
+
+
+class _Waiting(threading.Thread):
+    """A call that may wait for others. ``keep`` is what its argument points to."""
+
+    def __init__(self, ask: Callable[[], object], keep: list[Any]) -> None:
+        super().__init__(name="replayed call", daemon=True)
+        self._ask = ask
+        self._kept = keep
+        self.start()
+
+    def run(self) -> None:
+        with contextlib.suppress(OSError, RuntimeError):
+            self._ask()
 
 
 class _CannotPlay(Exception):
@@ -109,19 +131,38 @@ def replay(
     """
     player = _Player(kernel, nodes or {})
     try:
-        for index, record in enumerate(records):
-            player.play(index, record)
+        for index, begins in _in_order(records):
+            if begins:
+                player.begin(index, records[index])
+            else:
+                player.play(index, records[index])
     finally:
         player.close()
     return player.differences
+
+
+def _in_order(records: Sequence[Record]) -> Iterator[tuple[int, bool]]:
+    """The place of each record in the order of ends, and with True, where it began, that of each
+    that may wait for what comes before its end."""
+    waiting = [
+        (record.start_ns, index)
+        for index, record in enumerate(records)
+        if record.request in WAITS_FOR_OTHERS
+    ]
+    waiting.sort(reverse=True)
+    for index, record in enumerate(records):
+        while waiting and waiting[-1] <= (record.start_ns + record.duration_ns, index):
+            yield waiting.pop()[1], True
+        yield index, False
 
 
 class _Player:
     def __init__(self, kernel: Kernel, nodes: Mapping[str, str]) -> None:
         self.differences: list[Difference] = []
         self._nodes = nodes
-        self._answers: list[Record] = []
-        self._recorder = Recorder(self._answers.append)
+        self._answers: dict[int, Record] = {}
+        """Thread -> what its newest call answered."""
+        self._recorder = Recorder(lambda answer: self._answers.update({answer.thread: answer}))
         self._kernel = self._recorder.kernel(kernel)
         self._theirs = Buffers()
         self._ours = self._recorder.buffers
@@ -131,40 +172,75 @@ class _Player:
         """Recorded process and descriptor -> the descriptor here."""
         self._maps: dict[Key, _fast.Mapping] = {}
         """Recorded process and address -> the mapping here."""
+        self._heaps: dict[Key, HeapPlaces] = {}
+        self._waiting: dict[int, _Waiting] = {}
         self._record: Record
         self._domain: int | None = None
         self._keep: list[Any] = []
+        self._own: set[Key] = set()
+        """Recorded process and address of mappings of no file."""
+        self._stuck: list[_Waiting] = []
+
+    def begin(self, index: int, record: Record) -> None:
+        """Make a call on a thread of its own: it may wait for calls that end before it."""
+        self._record = record
+        self._keep.clear()
+        with self._told(index, record):
+            fd = self._fd(record.file)
+            request, argument = self._request(record)
+            ask = functools.partial(self._kernel.ioctl, fd, request, argument)
+            self._waiting[index] = _Waiting(ask, list(self._keep))
 
     def play(self, index: int, record: Record) -> None:
-        """Make one call and compare."""
+        """Make one call, or see one through that has begun, and compare."""
         self._record = record
-        self._answers.clear()
         self._keep.clear()
+        self._answers.pop(threading.get_native_id(), None)
+        thread = threading.get_native_id()
         theirs, ours = len(self._theirs.all), len(self._ours.all)
-        for step in (self._call, self._theirs.add):
-            try:
-                step(record)
-            except _MALFORMED as error:
-                what = f"not: {error!r}" if not isinstance(error, _CannotPlay) else f"not: {error}"
-                self.differences.append(Difference(index, record, "the call", "made", what))
-                break
+        with self._told(index, record):
+            if record.request in WAITS_FOR_OTHERS:
+                waiting = self._waiting.pop(index, None)
+                if waiting is not None:
+                    thread = waiting.native_id or 0
+                    waiting.join(_PATIENCE)
+                    if waiting.is_alive():
+                        self._stuck.append(waiting)
+                        raise _CannotPlay(f"it has not ended after {_PATIENCE:.0f} s")
+            else:
+                self._call(record)
+            self._theirs.add(record)
         new = self._ours.all[ours:]
         self._same.update(zip(self._theirs.all[theirs:], new, strict=False))
-        if self._answers:
-            answer = self._answers[-1]
+        answer = self._answers.pop(thread, None)
+        if answer is not None:
             self._learn(record, answer)
             self.differences += [
                 Difference(index, record, *what) for what in self._compare(record, answer)
             ]
+
+    @contextlib.contextmanager
+    def _told(self, index: int, record: Record) -> Iterator[None]:
+        """What cannot be made of the record is a difference."""
+        try:
+            yield
+        except _MALFORMED as error:
+            what = f"not: {error!r}" if not isinstance(error, _CannotPlay) else f"not: {error}"
+            self.differences.append(Difference(index, record, "the call", "made", what))
 
     def close(self) -> None:
         """Give back all that the trace left."""
         for mapping in self._maps.values():
             self._kernel.munmap(mapping)
         self._maps.clear()
+        for places in self._heaps.values():
+            places.release()
         for fd in self._fds.values():
             with contextlib.suppress(OSError):
                 self._kernel.close(fd)
+        for waiting in (*self._waiting.values(), *self._stuck):
+            # Without its file nothing keeps it.
+            waiting.join(_PATIENCE)
         self._recorder.close()
 
     # Making the call.
@@ -180,10 +256,9 @@ class _Player:
             elif record.call == "open":
                 kernel.open(self._nodes.get(given["path"], given["path"]), given["flags"])
             elif record.call == "mmap":
-                offset = self._offset(record.file, given["offset"])
-                mapping = kernel.mmap(fd, given["length"], offset, given["prot"], given["flags"])
-                if not record.errno:
-                    self._maps[record.pid, record.result] = mapping
+                self._map(fd, record)
+            elif record.call == "munmap" and (record.pid, given["address"]) in self._own:
+                self._own.discard((record.pid, given["address"]))
             elif record.call == "munmap":
                 found = self._maps.pop((record.pid, given["address"]), None)
                 if found is None:
@@ -206,6 +281,32 @@ class _Player:
                 kernel.memfd_create(given["name"], given["flags"])
             else:
                 raise _CannotPlay("there is no such call")
+
+    def _map(self, fd: int, record: Record) -> None:
+        given, key = record.arguments, (record.pid, record.result)
+        if given["flags"] & _fast.MAP_ANONYMOUS:
+            # The program's own memory, with which it may have steered where the kernel maps.
+            self._own.add(key)
+            return
+        length, flags = given["length"], given["flags"] & ~(_MAP_FIXED | _MAP_FIXED_NOREPLACE)
+        offset = self._offset(record.file, given["offset"])
+        with contextlib.ExitStack() as stack:
+            places = None
+            heap = record.driver == _XDNA and not record.errno and length > 0
+            if heap and record.result % HEAP_CHUNK == length % HEAP_CHUNK == 0:
+                # The driver takes heaps in these places only.
+                places = self._heaps.setdefault(
+                    record.file, HeapPlaces(self._kernel.kernel, "", 8 * HEAP_CHUNK)
+                )
+                try:
+                    stack.enter_context(places.aimed(length))
+                except NpuError as error:
+                    raise _CannotPlay(f"{error.hint}") from None
+            mapping = self._kernel.mmap(fd, length, offset, given["prot"], flags)
+            if places is not None:
+                places.took(mapping.address, length)
+        if not record.errno:
+            self._maps[key] = mapping
 
     def _request(self, record: Record) -> tuple[Any, Any]:
         """An ioctl's request and argument."""
@@ -272,6 +373,12 @@ class _Player:
                 self._point(inner, block, f"{prefix}{name}.")
 
     def _lay_out(self, value: Any, pointer: Any, memory: Memory | None, role: Role | None) -> int:
+        place = self._in_mapping(memory)
+        if memory is not None and place is not None:
+            mapping, offset = place
+            if isinstance(memory.content, bytes):
+                memoryview(mapping)[offset : offset + len(memory.content)] = memory.content
+                return mapping.address + offset
         count, stride = extent(value, pointer)
         if pointer.target is ctypes.c_char and pointer.count is None:
             count = memory.count + 1 if memory else 1
@@ -297,8 +404,17 @@ class _Player:
         self._keep.append(buffer)
         return ctypes.addressof(buffer)
 
+    def _in_mapping(self, memory: Memory | None) -> tuple[_fast.Mapping, int] | None:
+        """The mapping here of what the pointer pointed into, and where in it, if it was a file's."""
+        if memory is not None:
+            for (pid, start), mapping in self._maps.items():
+                offset = memory.address - start
+                if pid == self._record.pid and 0 <= offset <= mapping.length - memory.count:
+                    return mapping, offset
+        return None
+
     def _fill_buffers(self, block: Block) -> None:
-        """Write the task tables and register commands of a job where they stand here."""
+        """Write the task tables, register commands and packets of a job where they stand here."""
         for inner in blocks(block):
             for name, memory in inner.memory.items():
                 if memory.content is None:
@@ -308,6 +424,9 @@ class _Player:
                     words = [self._word(word) for word in memory.content if isinstance(word, int)]
                     image = b"".join(word.to_bytes(8, "little") for word in words)
                     self._write(bo, memory.address - (bo.dma or 0) if bo else 0, image)
+                elif memory.type == PACKET and isinstance(memory.content, bytes):
+                    bo = self._theirs.of(self._record.file, block.fields["cmd_handles"])
+                    self._write(bo, 0, self._packet(memory.content))
                 elif memory.type == "rknpu_task" and name == "task_obj_addr":
                     bo = self._theirs.named(self._record.file, memory.address)
                     rows = [row for row in memory.content if isinstance(row, Block)]
@@ -386,6 +505,16 @@ class _Player:
             return word
         return word & ~(0xFFFFFFFF << 16) | (self._address(value) & 0xFFFFFFFF) << 16
 
+    def _packet(self, packet: bytes) -> bytes:
+        """A packet with the device addresses in it carried over: they stand at any word."""
+        image, at = bytearray(packet), 8
+        while at + 8 <= len(image):
+            value = int.from_bytes(image[at : at + 8], "little")
+            here = self._address(value)
+            image[at : at + 8] = here.to_bytes(8, "little")
+            at += 4 if here == value else 8
+        return bytes(image)
+
     # Comparing.
 
     def _learn(self, record: Record, answer: Record) -> None:
@@ -441,6 +570,8 @@ def _compare(
             same = (value == 0) == (here == 0)
         elif roles.get(name) is Role.INTERRUPTS:
             same = isinstance(here, int) and _either_group(value) == _either_group(here)
+        elif roles.get(name) in (Role.DMA, Role.USER):
+            same = (value == NOWHERE) == (here == NOWHERE)
         else:
             same = name in roles or value == here
         if not same:
@@ -448,7 +579,7 @@ def _compare(
     for name, memory in recorded.memory.items():
         theirs, other = memory.content, found.memory.get(name)
         ours = other.content if other else None
-        if memory.type == REGCMD or theirs is None:
+        if memory.type in (REGCMD, PACKET) or theirs is None:
             continue
         if ours is None or isinstance(theirs, bytes) or len(ours) != len(theirs):
             if theirs != ours:
