@@ -53,6 +53,7 @@ def sim() -> None:
     flag_value="-",
     help="Trace the program's requests to FILE, which show and replay read; alone: as text.",
 )
+@click.option("--data", is_flag=True, help="With --trace: record what buffers hold, too.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     devices: tuple[str, ...],
@@ -63,6 +64,7 @@ def run(
     door: str,
     library: str | None,
     trace_to: str | None,
+    data: bool,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND on a machine with simulated NPUs.
@@ -76,16 +78,19 @@ def run(
     names = devices or DEFAULT_DEVICES
     with contextlib.ExitStack() as stack:
         watcher = writer = None
+        if data and trace_to is None:
+            raise click.UsageError("--data is for --trace")
         if trace_to is not None and door == "preload":
             raise click.BadParameter("traces are taken in the seccomp door", param_hint="--trace")
         if trace_to is not None:
+            from npukit.trace.contents import Contents
             from npukit.trace.format import Writer
             from npukit.trace.outside import Supervised
 
             text = trace_to == "-"
             file = sys.stderr if text else stack.enter_context(open(trace_to, "w"))
             writer = Writer(file, "text" if text else "jsonl")
-            watcher = Supervised(writer)
+            watcher = Supervised(writer, contents=Contents() if data else None)
         try:
             if door == "preload":
                 from npukit.sim.serving import run_preloaded

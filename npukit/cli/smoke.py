@@ -20,17 +20,23 @@ from npukit.smoke import Step, run
 @click.option("--device", metavar="PATH|sim:rknpu|sim:rocket", help="Use this device.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--trace", "trace_to", type=click.File("w"), help="Record all calls to this file.")
-def smoke(device: str | None, as_json: bool, trace_to: TextIO | None) -> None:
+@click.option("--data", is_flag=True, help="With --trace: record what buffers hold, too.")
+def smoke(device: str | None, as_json: bool, trace_to: TextIO | None, data: bool) -> None:
     """Open an NPU, or a simulated one, use it in every way, and check each result.
 
     Exit status 0 when all held.
     """
+    if data and trace_to is None:
+        raise click.UsageError("--data is for --trace")
     with contextlib.ExitStack() as stack:
         watch = None
         if trace_to is not None:
+            from npukit.trace.contents import Contents
             from npukit.trace.recorder import Recorder, to_file
 
-            watch = stack.enter_context(Recorder(to_file(trace_to))).kernel
+            contents = Contents() if data else None
+            recorder = Recorder(to_file(trace_to), contents=contents)
+            watch = stack.enter_context(recorder).kernel
         try:
             results = list(run(device, watch))
         except ValueError as error:

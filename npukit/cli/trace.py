@@ -60,30 +60,38 @@ def trace() -> None:
     help="chrome opens in Perfetto; show and replay read jsonl.",
 )
 @click.option("-p", "--pid", type=int, help="Trace this process, until it ends or Ctrl-C.")
+@click.option("--data", is_flag=True, help="Record what buffers hold, too.")
 @click.option("--root", default="/", help="Whose sys/dev/char tells drivers.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def run(
-    output: str | None, form: str, pid: int | None, root: str, command: tuple[str, ...]
+    output: str | None,
+    form: str,
+    pid: int | None,
+    data: bool,
+    root: str,
+    command: tuple[str, ...],
 ) -> None:
     """Run COMMAND and show each request of it, and of what it starts, to an NPU.
 
     The exit status is that of COMMAND (128 + N for signal N), 125 when it cannot be traced here,
     126 or 127 when it cannot be run.
     """
+    from npukit.trace.contents import Contents
     from npukit.trace.format import Writer
     from npukit.trace.program import CannotTrace, trace_process, trace_program
 
     if bool(command) == (pid is not None):
         raise click.UsageError("give a program or a process (-p)")
     status = 0
+    contents = Contents() if data else None
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open(output, "w")) if output else sys.stderr
         writer = Writer(file, form)
         try:
             if pid is not None:
-                trace_process(pid, writer, root)
+                trace_process(pid, writer, root, contents)
             else:
-                status = trace_program(command, writer, root)
+                status = trace_program(command, writer, root, contents)
         except CannotTrace as error:
             click.echo(f"npukit trace: {error.strerror}", err=True)
             status = 125

@@ -756,9 +756,8 @@ class AmdxdnaDevice(DrmDevice):
         if not self._closed and not held:
             self._end_contexts()
         super().close(strict)
-        if self._closed:
-            if self._places is not None:
-                self._places.release()
+        if self._closed and self._places is not None:
+            self._places.release()
 
     def _end_contexts(self) -> None:
         with contextlib.ExitStack() as stack:
@@ -980,10 +979,10 @@ _HINTS = {
 __all__ = [
     "CMD_BYTES",
     "HEAP_CHUNK",
-    "HeapPlaces",
     "AmdxdnaBuffer",
     "AmdxdnaDevice",
     "BoKind",
+    "HeapPlaces",
     "HwContext",
     "PowerMode",
     "Priority",

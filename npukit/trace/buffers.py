@@ -19,6 +19,8 @@ class Bo:
     handle: int
     size: int
     created_ns: int
+    flags: int = 0
+    """With which it was made; a driver's own."""
     dma: int | None = None
     object: int | None = None
     offset: int | None = None
@@ -143,6 +145,7 @@ class Buffers:
                 fields["handle"],
                 fields[CREATES[block.struct]],
                 record.start_ns,
+                fields.get("flags", 0),
                 domain=fields.get("iommu_domain_id"),
             )
             file.bos[bo.handle] = bo

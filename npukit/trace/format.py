@@ -17,6 +17,7 @@ from npukit.programs.rk3588.text import disassemble_word
 from npukit.programs.xdna import ert
 
 from .buffers import Buffers
+from .contents import CHUNK
 from .follow import pointer_names, request_of
 from .meaning import ROLES, Role
 from .record import PACKET, REGCMD, Block, Memory, Record, write_header
@@ -78,6 +79,9 @@ def to_text(records: Iterable[Record], start: int | None = None) -> Iterator[str
         for block, mark in ((record.sent, ""), (record.received, "-> ")):
             if block is not None:
                 yield from _memories(block, mark, 4, _pointers(record))
+                for handle in dict.fromkeys(chunk.handle for chunk in block.data):
+                    changed = [chunk.offset for chunk in block.data if chunk.handle == handle]
+                    yield f"    {mark}buffer {handle} changed: {len(changed)} chunks of {CHUNK}"
 
 
 def _call(record: Record) -> str:

@@ -4,16 +4,22 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import errno
+import functools
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
+from npukit.abi import rknpu
 from npukit.devices.discover import DRIVABLE
 from npukit.ioctl import Ioctl
 
 from .buffers import Bo, Buffers
+from .contents import Contents
 from .follow import LIMIT, Follower, blocks, fills, request_of
 from .meaning import MODULES, REGCMDS
-from .record import PACKET, REGCMD, Block, Key, Memory, Record
+from .record import PACKET, REGCMD, Block, Chunk, Key, Memory, Record
+from .summary import NONBLOCK, numbers, written
 
 _DRIVERS = {module: driver for driver, module in MODULES.items()}
 _ERRORS = {
@@ -27,6 +33,13 @@ _ERRORS = {
 }
 
 
+_XDNA = "amdxdna_accel_driver"
+_CACHEABLE = rknpu.RKNPU_MEM_CACHEABLE
+_FROM_DEVICE = rknpu.RKNPU_MEM_SYNC_FROM_DEVICE
+_SUBMITS = frozenset({"rknpu_submit", "drm_rocket_submit", "amdxdna_drm_exec_cmd"})
+_WAITS = frozenset({"drm_rocket_prep_bo", "amdxdna_drm_wait_cmd", "drm_syncobj_timeline_wait"})
+
+
 def error_name(code: int) -> str:
     """An errno by name; "" for 0."""
     return _ERRORS.get(code, str(code)) if code else ""
@@ -36,11 +49,19 @@ class Interpreter:
     """Takes ioctls apart, before and after the call.
 
     ``buffers`` is what is known of buffer objects, files and mappings. ``limit`` is how many bytes
-    are read for one call.
+    are read for one call. ``contents`` records what buffer objects hold, in addition to that: at
+    each submit all that can be read of its open file, and at the end of the wait what the job may
+    have written (rocket: its output buffers, amdxdna: its packet and arguments, rknpu: each
+    that is synchronized for the CPU, and at the end of a submit that waits what is not cached).
     """
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = LIMIT, contents: Contents | None = None) -> None:
         self.buffers = Buffers()
+        self._contents = contents
+        self._due: set[Bo] = set()
+        self._jobs: dict[Key, list[tuple[frozenset[int], frozenset[int]]]] = {}
+        """Of what was submitted: the buffer objects whose wait tells its end (none: any wait), and
+        those that it may write."""
         self.drivers: dict[Key, str] = {}
         """Process and descriptor -> the driver that serves it."""
         self._limit = limit
@@ -78,13 +99,86 @@ class Interpreter:
                 data_ = self._device(file, self.buffers.at(file, address, domain), address, size)
                 words = None if data_ is None else memoryview(data_).cast("Q").tolist()
                 inner.memory[pointer] = Memory(REGCMD, address, count, words)
+        if self._contents is not None and block.struct in _SUBMITS:
+            self._contents.forget_ended()
+            self._due = {bo for bo in self._due if bo.ended_ns is None}
+            known = self.buffers.files.get(file)
+            block.data.extend(self._changes(file, known.bos if known else ()))
+            if block.struct == "drm_rocket_submit":
+                outputs = written(block)
+                self._jobs.setdefault(file, []).append((outputs, outputs))
+            elif block.struct == "amdxdna_drm_exec_cmd":
+                used = frozenset((block.fields["cmd_handles"], *numbers(block, "args")))
+                self._jobs.setdefault(file, []).append((frozenset(), used))
+            else:
+                self._jobs[file] = []
         return block
+
+    def _changes(self, file: Key, handles: Iterable[int]) -> Iterator[Chunk]:
+        """What buffer objects hold otherwise than was told, as far as they can be read."""
+        assert self._contents is not None
+        for handle in list(handles):
+            bo = self.buffers.of(file, handle)
+            # A slice of amdxdna's heap has no place of its own.
+            if bo is not None and (bo.offset is not None or bo.driver != _XDNA):
+                read = functools.partial(self.read_buffer, file[0], bo)
+                yield from self._contents.changes(bo, read)
+
+    def _written(self, file: Key, handles: Iterable[int]) -> Iterator[Chunk]:
+        """The same of what a job was to write. What cannot be read yet is told once mapped."""
+        handles = list(handles)
+        for handle in handles:
+            bo = self.buffers.of(file, handle)
+            if bo is not None and self.read_buffer(file[0], bo, 0, 1) is None:
+                self._due.add(bo)
+        return self._changes(file, handles)
+
+    def shown(self, record: Record) -> Record:
+        """A finished call that ``buffers`` knows of, with the job's output that a mapping shows."""
+        _length, bo = self.buffers.maps.get((record.pid, record.result), (0, None))
+        if record.call != "mmap" or record.errno or bo is None or bo not in self._due:
+            return record
+        self._due.discard(bo)
+        data = list(self._changes(bo.file, [bo.handle]))
+        return dataclasses.replace(record, received=Block("", {}, {}, data))
+
+    def _finished(self, file: Key, sent: Block) -> Iterator[Chunk]:
+        """What the jobs have written that a request is told to be done."""
+        if sent.struct == "rknpu_submit" and not sent.fields["flags"] & NONBLOCK:
+            known = self.buffers.files.get(file)
+            bos = known.bos.values() if known else ()
+            # What the CPU caches is of the job only once it is synchronized.
+            yield from self._written(file, [b.handle for b in bos if not b.flags & _CACHEABLE])
+        elif sent.struct == "rknpu_mem_sync" and sent.fields["flags"] == _FROM_DEVICE:
+            bo = self.buffers.named(file, sent.fields["obj_addr"])
+            yield from self._written(file, [bo.handle] if bo and file in self._jobs else ())
+        elif sent.struct in _WAITS:
+            left = []
+            for job in self._jobs.pop(file, ()):
+                names, outputs = job
+                if names and sent.fields.get("handle") not in names:
+                    left.append(job)
+                else:
+                    yield from self._written(file, outputs)
+            self._jobs[file] = left
 
     def after(
         self, file: Key, ctype: Any, image: bytes, data: bytes, sent: Block, failed: bool
     ) -> Block | None:
         """The same as they came back; None where nothing changed. ``image`` and ``data`` are the
         structure's bytes before and after."""
+        block = self._after(file, ctype, image, data, sent, failed)
+        if self._contents is not None and not failed:
+            found = list(self._finished(file, sent))
+            if found:
+                fields = sent.fields if block is None else block.fields
+                memory = {} if block is None else block.memory
+                return Block(sent.struct, fields, memory, found)
+        return block
+
+    def _after(
+        self, file: Key, ctype: Any, image: bytes, data: bytes, sent: Block, failed: bool
+    ) -> Block | None:
         if data == image and not fills(ctype) and sent.struct != "rknpu_submit":
             return None
         pid = file[0]
@@ -99,8 +193,7 @@ class Interpreter:
 
     def _table(self, file: Key, submit: Block, follower: Follower, *, before: bool) -> Memory:
         """The task table of an rknpu job, up to the last task that a core is given."""
-        from npukit.abi.rknpu import rknpu_task
-
+        rknpu_task = rknpu.rknpu_task
         fields, size = submit.fields, ctypes.sizeof(rknpu_task)
         windows = [(fields["task_start"], fields["task_number"])]
         windows += [(w["task_start"], w["task_number"]) for w in fields["subcore_task"]]

@@ -21,6 +21,7 @@ from npukit.ioctl import Ioctl, Struct, Union
 
 from . import _ptrace
 from .buffers import Bo
+from .contents import Contents
 from .follow import LIMIT
 from .interpret import Interpreter, error_name
 from .meaning import CREATES, MODULES, NODES
@@ -88,8 +89,13 @@ class Outside(Interpreter):
     Synchronization: one thread.
     """
 
-    def __init__(self, sink: Callable[[Record], object], limit: int = LIMIT) -> None:
-        super().__init__(limit)
+    def __init__(
+        self,
+        sink: Callable[[Record], object],
+        limit: int = LIMIT,
+        contents: Contents | None = None,
+    ) -> None:
+        super().__init__(limit, contents)
         self._sink = sink
         self._what: dict[Key, What] = {}
         self._parents: dict[int, int] = {}
@@ -231,7 +237,7 @@ class Outside(Interpreter):
         self.buffers.add(record)
         if record.call == "ioctl" and not record.errno and record.driver not in ("", "drm"):
             self.drivers.setdefault(record.file, record.driver)
-        self._sink(record)
+        self._sink(self.shown(record))
 
     def _meet(self, file: Key, thread: int, what: What, at_ns: int) -> None:
         """A descriptor that is asked something: is it one that we know?"""
@@ -301,8 +307,13 @@ class Supervised(Outside):
     thread's death has the answer that nobody got.
     """
 
-    def __init__(self, sink: Callable[[Record], object], limit: int = LIMIT) -> None:
-        super().__init__(sink, limit)
+    def __init__(
+        self,
+        sink: Callable[[Record], object],
+        limit: int = LIMIT,
+        contents: Contents | None = None,
+    ) -> None:
+        super().__init__(sink, limit, contents)
         self._memories: dict[tuple[int, ...], Memory] = {}
 
     def read_buffer(self, pid: int, bo: Bo, offset: int, size: int) -> bytes | None:

@@ -16,6 +16,7 @@ from npukit.ioctl import Struct, Union
 
 from . import _ptrace
 from ._ptrace import Event, Tracer
+from .contents import Contents
 from .follow import fills, requests_for
 from .meaning import MODULES, REGCMDS
 from .outside import Asked, Nodes, Outside, What, is_npu
@@ -58,13 +59,14 @@ def trace_program(
     command: Sequence[str],
     sink: Callable[[Record], object],
     root: str | os.PathLike[str] = "/",
+    contents: Contents | None = None,
 ) -> int:
     """Run ``command``, and tell ``sink`` of each NPU request of it and of what it starts.
 
     Returns its exit status, 128 + N for signal N, when the last process has ended. The program is
     killed if this process is: the filter that picks its requests out has them fail without a
     tracer. What a terminal sends goes to the program; SIGTERM and SIGHUP are passed on. ``root``
-    holds the /sys that tells drivers.
+    holds the /sys that tells drivers. ``contents``: record what buffer objects hold, too.
 
     CannotTrace with errno, where this machine does not allow it; FileNotFoundError and
     PermissionError as for execution.
@@ -72,7 +74,9 @@ def trace_program(
     tracer = Tracer(flat_requests())
     with _signals({signal.SIGINT: None, signal.SIGQUIT: None,
                    signal.SIGTERM: tracer, signal.SIGHUP: tracer}):  # fmt: skip
-        error = _follow(tracer, lambda: tracer.launch(command), sink, root)
+        error = _follow(
+            tracer, lambda: tracer.launch(command), Outside(sink, contents=contents), root
+        )
     if error:
         raise CannotTrace(error, f"cannot trace here: {os.strerror(error)}")
     if tracer.exec_error:
@@ -83,7 +87,10 @@ def trace_program(
 
 
 def trace_process(
-    pid: int, sink: Callable[[Record], object], root: str | os.PathLike[str] = "/"
+    pid: int,
+    sink: Callable[[Record], object],
+    root: str | os.PathLike[str] = "/",
+    contents: Contents | None = None,
 ) -> None:
     """The same of a process that runs already, and of what it starts, until it ends or SIGINT or
     SIGTERM comes; it goes on then. All its system calls are stopped at meanwhile.
@@ -98,7 +105,9 @@ def trace_process(
         tracer.let_go()
 
     with _signals({signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGHUP: stop}):
-        error = _follow(tracer, lambda: tracer.attach(pid), sink, root, wanted)
+        error = _follow(
+            tracer, lambda: tracer.attach(pid), Outside(sink, contents=contents), root, wanted
+        )
     if error:
         raise CannotTrace(error, f"cannot trace {pid}: {os.strerror(error)}")
 
@@ -136,14 +145,14 @@ def _signals(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
 def _follow(
     tracer: Tracer,
     begin: Callable[[], int],
-    sink: Callable[[Record], object],
+    outside: Outside,
     root: str | os.PathLike[str],
     wanted: threading.Event | None = None,
 ) -> int:
     """Trace on a thread of its own, and take what it finds here."""
     result = [0]
     thread = threading.Thread(target=lambda: result.__setitem__(0, begin()), name="tracer")
-    watch = _Watch(Outside(sink), Nodes(root), tracer)
+    watch = _Watch(outside, Nodes(root), tracer)
     poller = select.poll()
     poller.register(tracer, select.POLLIN)
     thread.start()

@@ -46,15 +46,31 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of a buffer object that changed: ``digest`` is BLAKE2b-128 of its bytes.
+
+    ``content`` is None where an earlier chunk of this digest had it, or where that was too much.
+    """
+
+    handle: int
+    offset: int
+    digest: str
+    content: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Block:
     """A structure: its C tag, its fields, and what those of them that are pointers point to.
 
-    A pointer within a structure that is itself a field goes by both names: ``inv.pra``.
+    A pointer within a structure that is itself a field goes by both names: ``inv.pra``. ``data`` is
+    what buffer objects hold otherwise than was recorded of them before, zeros at first: what a
+    submit was sent with, and what was received when its wait ended.
     """
 
     struct: str
     fields: dict[str, Any]
     memory: dict[str, Memory] = field(default_factory=dict)
+    data: list[Chunk] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +176,9 @@ def _block_to_json(block: Block) -> dict[str, Any]:
     data: dict[str, Any] = {"struct": block.struct, "fields": block.fields}
     if block.memory:
         data["memory"] = {name: _memory_to_json(memory) for name, memory in block.memory.items()}
+    if block.data:
+        rows = (dataclasses.astuple(chunk) for chunk in block.data)
+        data["data"] = [row if row[-1] is not None else row[:-1] for row in rows]
     return data
 
 
@@ -184,7 +203,7 @@ def _memory_to_json(memory: Memory) -> dict[str, Any]:
 
 def _block_from_json(data: dict[str, Any]) -> Block:
     memory = {name: _memory_from_json(part) for name, part in data.get("memory", {}).items()}
-    return Block(data["struct"], data["fields"], memory)
+    return Block(data["struct"], data["fields"], memory, [Chunk(*c) for c in data.get("data", ())])
 
 
 def _memory_from_json(data: dict[str, Any]) -> Memory:

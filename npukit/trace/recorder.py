@@ -15,6 +15,7 @@ from npukit.ioctl import Kernel, KernelCall, Struct, TracingKernel, Union
 from npukit.ioctl.memory import OwnMemory
 
 from .buffers import Bo
+from .contents import Contents
 from .follow import LIMIT
 from .interpret import Interpreter, error_name
 from .meaning import NODES
@@ -45,14 +46,20 @@ class Recorder(Interpreter):
     Memory that the kernel reads is read before the call, memory that it fills after it. What a job
     is made of (task tables, register commands, packets) is found through the buffer objects that
     the process has mapped. ``limit`` is how many bytes are read for one call. A bad pointer is
-    shown as such. ``buffers`` is what is known of buffer objects, files and mappings.
+    shown as such. ``buffers`` is what is known of buffer objects, files and mappings. ``contents``:
+    record what buffer objects hold, too.
 
     Synchronization: any number of threads; the sink is called by one at a time, in the order in
     which the calls ended.
     """
 
-    def __init__(self, sink: Callable[[Record], object], limit: int = LIMIT) -> None:
-        super().__init__(limit)
+    def __init__(
+        self,
+        sink: Callable[[Record], object],
+        limit: int = LIMIT,
+        contents: Contents | None = None,
+    ) -> None:
+        super().__init__(limit, contents)
         self._sink = sink
         self._memory = OwnMemory()
         self._lock = threading.RLock()
@@ -111,7 +118,7 @@ class Recorder(Interpreter):
             record = self._ioctl(call) if call.name == "ioctl" else self._other(call)
             self.buffers.add(record)
             self._note(record, call)
-            self._sink(record)
+            self._sink(self.shown(record))
 
     def _note(self, record: Record, call: KernelCall) -> None:
         """Remember who serves a descriptor, and which mappings live."""

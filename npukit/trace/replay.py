@@ -19,8 +19,8 @@ What may differ, and how it is carried over:
 All else must be equal: errno, value, every other field that came back, and the memory that the
 kernel filled. Calls are made one after another in the order in which they ended, so nothing waits
 for a call that comes later; what may wait for other calls, as a thread does that serves a DSP, is
-begun where it began, on a thread of its own. Buffer objects hold what jobs are made of and zeros
-otherwise: what the NPU computes is not compared.
+begun where it began, on a thread of its own. Where the trace has what buffer objects held, jobs run
+on that and what they write is compared; else buffer objects hold what jobs are made of and zeros.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from npukit import _fast
-from npukit.abi.rknpu import rknpu_task
+from npukit.abi.rknpu import DRM_IOCTL_RKNPU_MEM_MAP, rknpu_task
 from npukit.devices.amdxdna import HEAP_CHUNK, HeapPlaces
 from npukit.ioctl import Kernel, NpuError, Struct, Union
 from npukit.programs.rk3588.registers import PC, REGISTERS
 
 from .buffers import Bo, Buffers
+from .contents import digest
 from .follow import LIMIT, blocks, extent, pointer_names, request_of
 from .meaning import GIVES_FD, NOWHERE, ROLES, WAITS_FOR_OTHERS, Role
-from .record import PACKET, REGCMD, Block, Key, Memory, Record
+from .record import PACKET, REGCMD, Block, Chunk, Key, Memory, Record
 from .recorder import Recorder
 
-_PATIENCE = 10.0
+PATIENCE = 10.0
 """Seconds that a wait gets here if it was recorded as done: simulated NPUs are slower."""
 _NOT_DONE = frozenset({"EBUSY", "ETIMEDOUT", "ETIME"})
 _XDNA = "amdxdna_accel_driver"
@@ -122,14 +123,17 @@ def opened(records: Sequence[Record]) -> dict[str, str]:
 
 
 def replay(
-    records: Sequence[Record], kernel: Kernel, nodes: Mapping[str, str] | None = None
+    records: Sequence[Record],
+    kernel: Kernel,
+    nodes: Mapping[str, str] | None = None,
+    patience: float = PATIENCE,
 ) -> list[Difference]:
     """Make the calls of a trace on ``kernel``; what was answered otherwise.
 
     ``nodes`` says which node stands for a recorded one here. All that the trace leaves open is
-    closed at the end.
+    closed at the end. ``patience``: seconds that what was recorded as done is given.
     """
-    player = _Player(kernel, nodes or {})
+    player = _Player(kernel, nodes or {}, patience)
     try:
         for index, begins in _in_order(records):
             if begins:
@@ -157,7 +161,8 @@ def _in_order(records: Sequence[Record]) -> Iterator[tuple[int, bool]]:
 
 
 class _Player:
-    def __init__(self, kernel: Kernel, nodes: Mapping[str, str]) -> None:
+    def __init__(self, kernel: Kernel, nodes: Mapping[str, str], patience: float) -> None:
+        self._patience = patience
         self.differences: list[Difference] = []
         self._nodes = nodes
         self._answers: dict[int, Record] = {}
@@ -172,6 +177,9 @@ class _Player:
         """Recorded process and descriptor -> the descriptor here."""
         self._maps: dict[Key, _fast.Mapping] = {}
         """Recorded process and address -> the mapping here."""
+        self._chunks: dict[str, bytes] = {}
+        self._moved: dict[Bo, list[tuple[int, int]]] = {}
+        """Recorded buffer object -> (start, end) of what was changed to the addresses here."""
         self._heaps: dict[Key, HeapPlaces] = {}
         self._waiting: dict[int, _Waiting] = {}
         self._record: Record
@@ -203,10 +211,10 @@ class _Player:
                 waiting = self._waiting.pop(index, None)
                 if waiting is not None:
                     thread = waiting.native_id or 0
-                    waiting.join(_PATIENCE)
+                    waiting.join(self._patience)
                     if waiting.is_alive():
                         self._stuck.append(waiting)
-                        raise _CannotPlay(f"it has not ended after {_PATIENCE:.0f} s")
+                        raise _CannotPlay(f"it has not ended after {self._patience:.0f} s")
             else:
                 self._call(record)
             self._theirs.add(record)
@@ -240,7 +248,7 @@ class _Player:
                 self._kernel.close(fd)
         for waiting in (*self._waiting.values(), *self._stuck):
             # Without its file nothing keeps it.
-            waiting.join(_PATIENCE)
+            waiting.join(self._patience)
         self._recorder.close()
 
     # Making the call.
@@ -268,7 +276,7 @@ class _Player:
                 pairs = [(self._fd((record.pid, one)), events) for one, events in given["fds"]]
                 if any(here < 0 for here, _events in pairs):
                     raise _CannotPlay("a descriptor is not there")
-                kernel.poll(pairs, _PATIENCE if record.result > 0 else 0)
+                kernel.poll(pairs, self._patience if record.result > 0 else 0)
             elif record.call == "fcntl":
                 kernel.fcntl(fd, given["command"], given["arg"])
             elif record.call in ("close", "dup", "fstat"):
@@ -405,7 +413,7 @@ class _Player:
         return ctypes.addressof(buffer)
 
     def _in_mapping(self, memory: Memory | None) -> tuple[_fast.Mapping, int] | None:
-        """The mapping here of what the pointer pointed into, and where in it, if it was a file's."""
+        """The mapping here of the one that a pointer led into, and where in it. None: into none."""
         if memory is not None:
             for (pid, start), mapping in self._maps.items():
                 offset = memory.address - start
@@ -414,7 +422,12 @@ class _Player:
         return None
 
     def _fill_buffers(self, block: Block) -> None:
-        """Write the task tables, register commands and packets of a job where they stand here."""
+        """Write the recorded contents, and the task tables, register commands and packets of a job,
+        where they stand here."""
+        for chunk in block.data:
+            bo = self._theirs.of(self._record.file, chunk.handle)
+            content = self._content(chunk)
+            self._place(bo, chunk.offset, chunk.offset + len(content))[:] = content
         for inner in blocks(block):
             for name, memory in inner.memory.items():
                 if memory.content is None:
@@ -432,22 +445,63 @@ class _Player:
                     rows = [row for row in memory.content if isinstance(row, Block)]
                     self._write(bo, 0, b"".join(bytes(self._build(r, rknpu_task)) for r in rows))
 
+    def _content(self, chunk: Chunk) -> bytes:
+        """A chunk's bytes, which it or an earlier one of its digest has."""
+        if chunk.content is not None:
+            if digest(chunk.content) != chunk.digest:
+                raise _CannotPlay(f"chunk {chunk.digest} is damaged")
+            self._chunks[chunk.digest] = chunk.content
+        if chunk.digest not in self._chunks:
+            raise _CannotPlay("the buffers held more than is recorded")
+        return self._chunks[chunk.digest]
+
     def _write(self, bo: Bo | None, offset: int, data: bytes) -> None:
+        """What holds addresses, and so is not what was recorded."""
+        self._place(bo, offset, offset + len(data))[:] = data
+        if bo is not None:
+            self._moved.setdefault(bo, []).append((offset, offset + len(data)))
+
+    def _place(self, bo: Bo | None, offset: int, end: int) -> memoryview:
+        """Memory here of a recorded buffer object."""
         here = self._same.get(bo) if bo is not None else None
-        end = offset + len(data)
         for mapping in self._maps.values():
-            if here is not None and end <= here.maps.get(mapping.address, 0):
-                memoryview(mapping)[offset:end] = data
-                return
-        if here is not None and here.offset is not None:
+            if here is not None and 0 <= offset <= end <= here.maps.get(mapping.address, 0):
+                return memoryview(mapping)[offset:end]
+        if here is not None and 0 <= offset <= end <= here.size:
             # The program's own mapping was not recorded. This one stays to the end: what the job
             # leaves is looked at through it.
             with contextlib.suppress(OSError):
+                if here.offset is None and here.driver == "rknpu":
+                    fd, handle = here.file[1], here.handle
+                    here.offset = DRM_IOCTL_RKNPU_MEM_MAP(self._kernel, fd, handle=handle).offset
+                if here.offset is None:
+                    raise _CannotPlay("the buffer object is not mapped here")
                 mapping = self._kernel.mmap(here.file[1], here.size, here.offset)
                 self._maps[0, mapping.address] = mapping
-                memoryview(mapping)[offset:end] = data
-                return
+                return memoryview(mapping)[offset:end]
         raise _CannotPlay("the job's buffer object is not mapped here")
+
+    def _outputs(self, block: Block) -> Iterator[tuple[str, Any, Any]]:
+        """The first byte of each chunk that differs."""
+        record = self._record
+        for chunk in block.data:
+            bo = self._theirs.of(record.file, chunk.handle)
+            if record.call == "mmap":
+                _length, bo = self._theirs.maps.get((record.pid, record.result), (0, None))
+            try:
+                theirs = self._content(chunk)
+                end = chunk.offset + len(theirs)
+                ours = bytes(self._place(bo, chunk.offset, end))
+            except _CannotPlay as error:
+                yield f"what buffer {chunk.handle} holds", "compared", f"not: {error}"
+                continue
+            if ours == theirs:
+                continue
+            moved = self._moved.get(bo, []) if bo is not None else []
+            for at, (before, now) in enumerate(zip(theirs, ours, strict=True), chunk.offset):
+                if before != now and not any(start <= at < stop for start, stop in moved):
+                    yield f"byte {at} of buffer {chunk.handle}", before, now
+                    break
 
     # From recorded values to those here.
 
@@ -479,7 +533,7 @@ class _Player:
         now = self._kernel.kernel.monotonic_ns()
         distance = value - self._record.start_ns
         if not self._record.errno:
-            return now + max(distance, int(_PATIENCE * 1e9))
+            return now + max(distance, int(self._patience * 1e9))
         # 0 and negative deadlines ask without waiting.
         return max(now + distance, 1) if value > 0 else value
 
@@ -551,6 +605,8 @@ class _Player:
         if record.after is not None and answer.after is not None:
             pointers = pointer_names(request_of(record.driver, record.number))
             yield from _compare(record.after, answer.after, pointers, "")
+        if record.received is not None:
+            yield from self._outputs(record.received)
 
 
 def _gives_fd(record: Record) -> bool:

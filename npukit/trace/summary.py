@@ -19,8 +19,8 @@ _SUBMITS = frozenset(
         "FASTRPC_IOCTL_INVOKE",
     }
 )
-_NONBLOCK = 1 << 1
-"""RKNPU_JOB_NONBLOCK"""
+NONBLOCK = 1 << 1
+"""RKNPU_JOBNONBLOCK"""
 
 
 @dataclass(slots=True)
@@ -58,10 +58,10 @@ def pair_submits(records: Iterable[Record]) -> list[Job]:
             jobs.append(job)
             fields = block.fields
             if block.struct == "drm_rocket_submit":
-                waiting.append((job, record.file, _written(record.sent), 0))
+                waiting.append((job, record.file, written(record.sent), 0))
             elif block.struct == "amdxdna_drm_exec_cmd":
                 waiting.append((job, record.file, frozenset({fields["hwctx"]}), fields["seq"]))
-            elif block.struct == "rknpu_submit" and fields["flags"] & _NONBLOCK:
+            elif block.struct == "rknpu_submit" and fields["flags"] & NONBLOCK:
                 waiting.append((job, (record.pid, fields["fence_fd"]), frozenset(), 0))
             else:
                 job.end_ns = end
@@ -82,17 +82,19 @@ def pair_submits(records: Iterable[Record]) -> list[Job]:
     return jobs
 
 
-def _written(submit: Block | None) -> frozenset[int]:
+def written(submit: Block | None) -> frozenset[int]:
+    """The buffer objects that a rocket submit says its jobs write."""
     jobs = submit.memory.get("jobs") if submit else None
     return frozenset(
         handle
         for job in (jobs.content if jobs else None) or ()
         if isinstance(job, Block)
-        for handle in _numbers(job, "out_bo_handles")
+        for handle in numbers(job, "out_bo_handles")
     )
 
 
-def _numbers(block: Block, name: str) -> Iterator[int]:
+def numbers(block: Block, name: str) -> Iterator[int]:
+    """What a pointer to numbers points to."""
     memory = block.memory.get(name)
     for value in (memory.content if memory else None) or ():
         if isinstance(value, int):
@@ -113,7 +115,7 @@ def _waited(record: Record, syncobjs: dict[tuple[Key, int], int]) -> list[tuple[
     if block.struct == "amdxdna_drm_wait_cmd":
         return [(record.file, fields["hwctx"], fields["seq"])]
     if block.struct == "drm_syncobj_timeline_wait":
-        pairs = zip(_numbers(block, "handles"), _numbers(block, "points"), strict=False)
+        pairs = zip(numbers(block, "handles"), numbers(block, "points"), strict=False)
         return [
             (record.file, syncobjs[record.file, handle], point)
             for handle, point in pairs

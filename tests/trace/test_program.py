@@ -159,8 +159,10 @@ SIMULATED = {
 }
 
 
-def simulated(file: Path, device: str, *command: str) -> "subprocess.CompletedProcess[str]":
-    options = [f"--trace={file}", "--device", device]
+def simulated(
+    file: Path, device: str, *command: str, data: bool = False
+) -> "subprocess.CompletedProcess[str]":
+    options = [f"--trace={file}", "--device", device, *(["--data"] if data else [])]
     result = start([sys.executable, "-m", "npukit", "sim", "run", *options, "--", *command])
     if result.returncode == 125:
         pytest.skip(result.stderr.strip())
@@ -179,16 +181,21 @@ def test_each_request_is_traced_with_its_result_on_a_simulated_machine(
     check_requests(driver, result.stdout.splitlines(), records_of(file), module)
 
 
+@pytest.mark.parametrize("data", [False, True])
 @pytest.mark.parametrize(
     ("device", "node"), [("rknpu", "/dev/dri/card1"), ("rocket", "/dev/accel/accel0")]
 )
-def test_a_trace_of_an_unmodified_program_replays(tmp_path: Path, device: str, node: str) -> None:
+def test_a_trace_of_an_unmodified_program_replays(
+    tmp_path: Path, device: str, node: str, data: bool
+) -> None:
     file = tmp_path / "trace.jsonl"
     npukit = [sys.executable, "-m", "npukit"]
-    result = simulated(file, device, *npukit, "smoke", "--json", "--device", node)
+    result = simulated(file, device, *npukit, "smoke", "--json", "--device", node, data=data)
     assert result.returncode == 0, result.stdout + result.stderr
     submits = [r for r in records_of(file) if r.request.endswith("_SUBMIT")]
     assert len(submits) == 5
+    blocks = [b for r in records_of(file) for b in (r.sent, r.received) if b is not None]
+    assert (sum(len(block.data) for block in blocks) > 100) == data
     result = start([*npukit, "trace", "replay", str(file)])
     assert result.returncode == 0, result.stdout
     assert result.stdout.endswith(" 0 differences\n")

@@ -19,15 +19,20 @@ from npukit.programs.rk3588.program import rknpu_tasks
 from npukit.sim import SimKernel
 from npukit.trace.record import Block, Memory, Record
 from npukit.trace.recorder import Recorder
-from npukit.trace.replay import opened, replay
+from npukit.trace.replay import PATIENCE, opened, replay
 
 Trace = Callable[[str], tuple[Record, ...]]
 
 
-def play(records: Sequence[Record], name: str, kernel: SimKernel | None = None) -> list[str]:
+def play(
+    records: Sequence[Record],
+    name: str,
+    kernel: SimKernel | None = None,
+    patience: float = PATIENCE,
+) -> list[str]:
     kernel = kernel or SimKernel([name])
     nodes = {path: kernel.path(name) for path in opened(records)}
-    return [str(difference) for difference in replay(records, kernel, nodes)]
+    return [str(difference) for difference in replay(records, kernel, nodes, patience)]
 
 
 DEVICES = ["rknpu", "rknpu-misc", "rocket", "amdxdna", "fastrpc-cdsp"]
@@ -60,7 +65,7 @@ def test_a_call_that_a_dsp_makes_back_must_be_answered_alike(smoke_trace: Trace)
     assert any(r.duration_ns > 50_000_000 or r.errno for r in records)
     # Without the thread nobody answers, and the call of the other cannot end as it did.
     silent = [record for index, record in enumerate(records) if index not in served]
-    assert play(silent, "fastrpc-cdsp") != []
+    assert play(silent, "fastrpc-cdsp", patience=0.2) != []
 
 
 def test_the_shell_of_a_process_stands_in_its_buffer(smoke_trace: Trace) -> None:
