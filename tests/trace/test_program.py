@@ -20,7 +20,7 @@ from support import ROOT, wait_until
 from npukit.abi import rocket
 from npukit.ioctl import Ioctl
 from npukit.trace.meaning import MODULES
-from npukit.trace.record import Record, read_trace
+from npukit.trace.record import Block, Memory, Record, read_trace
 
 LIMIT = 60
 """Seconds after which a run is stopped as hung."""
@@ -146,6 +146,60 @@ def test_each_request_of_each_driver_is_named_with_every_field(trace: Any, drive
         driver,
         {"path": "/dev/null", "flags": os.O_RDWR},
     )
+
+
+def tree(block: Block) -> dict[str, Any]:
+    """The fields, with what pointers point to in their place."""
+    return {**block.fields, **{name: leaves(memory) for name, memory in block.memory.items()}}
+
+
+def leaves(memory: Memory) -> Any:
+    if memory.content is None or isinstance(memory.content, bytes):
+        return memory.content
+    return [tree(each) if isinstance(each, Block) else each for each in memory.content]
+
+
+def test_what_structures_lead_to_is_followed_in_the_program(trace: Any) -> None:
+    """The node answers nothing, so all is what the program's memory held before the call."""
+    program = ROOT / "tests/clients/nested.py"
+    result, records = trace("rocket", sys.executable, program, "/dev/null")
+    assert result.returncode == 0, result.stderr
+    submit = next(r.sent for r in records if r.request == "DRM_IOCTL_ROCKET_SUBMIT")
+    assert submit is not None
+    first, second, third = tree(submit)["jobs"]
+    # The register commands of tasks stand in buffers that were never made.
+    assert first["tasks"] == [
+        {"regcmd": None, "regcmd_count": 16}, {"regcmd": None, "regcmd_count": 24}
+    ]  # fmt: skip
+    assert (first["in_bo_handles"], first["out_bo_handles"]) == ([5, 6, 7], [9])
+    assert second["tasks"] is None
+    assert (second["in_bo_handles"], second["out_bo_handles"]) == (0, 0)
+    assert (third["tasks"], third["in_bo_handles"]) == (0, [11])
+    wait = next(r.sent for r in records if r.request == "DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT")
+    assert wait is not None
+    assert (tree(wait)["handles"], tree(wait)["points"]) == ([1, 2], [3, 1 << 40])
+
+
+def test_the_arguments_of_a_fastrpc_call_are_followed_in_the_program(trace: Any) -> None:
+    program = ROOT / "tests/clients/nested.py"
+    result, records = trace("fastrpc", sys.executable, program, "/dev/null")
+    assert result.returncode == 0, result.stderr
+    invoke = next(r.sent for r in records if r.request == "FASTRPC_IOCTL_INVOKE")
+    assert invoke is not None
+    arguments = tree(invoke)["args"]
+    assert [argument["ptr"] for argument in arguments] == [b"\x10\0\0\0", None, b"result"]
+    assert [argument["length"] for argument in arguments] == [4, 100, 6]
+
+
+def test_the_handles_of_an_xdna_command_are_followed_in_the_program(trace: Any) -> None:
+    program = ROOT / "tests/clients/nested.py"
+    result, records = trace("amdxdna", sys.executable, program, "/dev/null")
+    assert result.returncode == 0, result.stderr
+    command = next(r.sent for r in records if r.request == "DRM_IOCTL_AMDXDNA_EXEC_CMD")
+    assert command is not None
+    assert tree(command)["args"] == [4, 8, 15]
+    # There is no such buffer object.
+    assert tree(command)["cmd_handles"] is None
 
 
 SIMULATED = {

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: MIT
+"""What jobs are made of in the buffers that another process has mapped: a plain file is its node,
+and its requests are told as if a driver had answered them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import ROOT
+
+from npukit.abi import amdxdna, rknpu, rocket
+from npukit.trace.contents import CHUNK, Contents
+from npukit.trace.outside import Outside, What
+from npukit.trace.record import PACKET, REGCMD, Block, Memory, Record
+
+WORDS = [0x0201_0000_0000_0000 | n << 16 | 0x1010 for n in range(40)]
+ROCKET = [
+    ("create", rocket.DRM_IOCTL_ROCKET_CREATE_BO),
+    ("submit", rocket.DRM_IOCTL_ROCKET_SUBMIT),
+]
+RKNPU = [
+    ("create 1", rknpu.DRM_IOCTL_RKNPU_MEM_CREATE),
+    ("create 2", rknpu.DRM_IOCTL_RKNPU_MEM_CREATE),
+    ("map 1", rknpu.DRM_IOCTL_RKNPU_MEM_MAP),
+    ("map 2", rknpu.DRM_IOCTL_RKNPU_MEM_MAP),
+    ("submit", rknpu.DRM_IOCTL_RKNPU_SUBMIT),
+]
+AMDXDNA = [
+    ("create", amdxdna.DRM_IOCTL_AMDXDNA_CREATE_BO),
+    ("info", amdxdna.DRM_IOCTL_AMDXDNA_GET_BO_INFO),
+    ("submit", amdxdna.DRM_IOCTL_AMDXDNA_EXEC_CMD),
+]
+
+
+class Client:
+    """A process with jobs in its memory and in a file that it has mapped."""
+
+    def __init__(self, node: Path) -> None:
+        node.touch()
+        self.node = node
+        self.process = subprocess.Popen(
+            [sys.executable, ROOT / "tests/clients/nested.py", node, "jobs"],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        self.addresses: dict[str, int] = json.loads(self.process.stdout.readline())
+
+    def ask(
+        self, driver: str, requests: list[tuple[str, Any]], contents: Contents | None = None
+    ) -> Block:
+        """Tell an Outside of the requests; the last one's structure as it was sent."""
+        name = "amdxdna" if driver.startswith("amdxdna") else driver.lower()
+        found = os.stat(self.node)
+        what = What(driver, str(self.node), os.O_RDWR, (found.st_dev, found.st_ino, 0))
+        records: list[Record] = []
+        outside = Outside(records.append, contents=contents)
+        for number, (which, request) in enumerate(requests):
+            address = self.addresses[f"{name} {which}"]
+            pid = self.process.pid
+            asked = outside.begins((pid, 3), pid, what, int(request), address, number)
+            outside.ended(asked, number, number, 0, 0)
+        sent = records[-1].sent
+        assert sent is not None
+        assert [record.errno for record in records] == [""] * len(records)
+        return sent
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    client = Client(tmp_path_factory.mktemp("node") / "node")
+    yield client
+    client.process.communicate(timeout=20)
+
+
+def only(memory: Memory) -> Block:
+    assert memory.content is not None
+    (block,) = memory.content
+    assert isinstance(block, Block)
+    return block
+
+
+def test_register_commands_of_rocket(client: Client) -> None:
+    submit = client.ask("rocket", ROCKET)
+    task = only(only(submit.memory["jobs"]).memory["tasks"])
+    assert task.memory["regcmd"] == Memory(REGCMD, 0x11010, 6, WORDS[2:8])
+
+
+def test_task_table_and_register_commands_of_rknpu(client: Client) -> None:
+    submit = client.ask("rknpu", RKNPU)
+    task = only(submit.memory["task_obj_addr"])
+    assert (task.fields["enable_mask"], task.fields["regcfg_amount"]) == (13, 8)
+    # Four words more than the table counts: those that start the blocks.
+    assert task.memory["regcmd_addr"] == Memory(REGCMD, 0x20000, 12, WORDS[:12])
+
+
+def test_packet_of_amdxdna(client: Client) -> None:
+    submit = client.ask("amdxdna_accel_driver", AMDXDNA)
+    packet = b"\x03\x20\0\x30\x02\0\0\0\x11\x22\x33\x44"
+    assert submit.memory["cmd_handles"] == Memory(PACKET, 0x7F0000000000, 12, packet)
+
+
+def test_what_the_buffers_held(client: Client) -> None:
+    submit = client.ask("rocket", ROCKET, Contents())
+    with client.node.open("rb") as file:
+        file.seek(1 << 32)
+        data = file.read()
+    assert [(c.handle, c.offset, c.content) for c in submit.data] == [
+        (1, offset, data[offset : offset + CHUNK]) for offset in (0, CHUNK)
+    ]
+    submit = client.ask("rknpu", RKNPU, Contents())
+    assert [(c.handle, c.offset, c.content) for c in submit.data] == [
+        (1, 0, data[:CHUNK]), (2, 0, data[CHUNK:])
+    ]  # fmt: skip
+
+
+def test_a_process_that_has_died_is_read_no_more(tmp_path: Path) -> None:
+    client = Client(tmp_path / "node")
+    client.process.communicate(timeout=20)
+    records: list[Record] = []
+    outside = Outside(records.append)
+    what = What("rocket", str(client.node), os.O_RDWR, (1, 2, 0))
+    asked = outside.begins(
+        (client.process.pid, 3), 1, what, int(rocket.DRM_IOCTL_ROCKET_SUBMIT), 4096, 0
+    )
+    outside.ended(asked, 0, 0, -1, 0, lost=True)
+    assert records[-1].sent is None
+    assert records[-1].hint == "the thread died in the call"
