@@ -40,6 +40,8 @@ class File:
     bos: dict[int, Bo] = field(default_factory=dict)
     backing: Bo | None = None
     """The buffer object behind a dma-buf."""
+    alone: bool = False
+    """That one is of no other file, and is not in Buffers.all."""
 
 
 class Buffers:
@@ -66,6 +68,12 @@ class Buffers:
             if here and (domain is None or bo.domain is None or bo.domain == domain):
                 return bo
         return None
+
+    def shared(self, pid: int) -> list[Bo]:
+        """What stands behind the dma-bufs of a process that are no driver's buffer objects; their
+        handle is the first descriptor."""
+        found = (file.backing for key, file in self.files.items() if key[0] == pid and file.alone)
+        return list(dict.fromkeys(bo for bo in found if bo is not None))
 
     def living(self) -> list[Bo]:
         """Those that were never given back."""
@@ -110,6 +118,8 @@ class Buffers:
         file.fds.discard(record.file)
         if file.fds:
             return
+        if file.alone and file.backing is not None:
+            file.backing.ended_ns = record.start_ns
         for bo in file.bos.values():
             bo.ended_ns, bo.closed = record.start_ns, True
         file.bos.clear()
@@ -170,8 +180,12 @@ class Buffers:
                 file.bos[bo.handle] = bo
                 self.all.append(bo)
         elif block.struct in FILES:
-            backing = file.bos.get(fields.get("handle", 0))
-            self._opened((record.pid, fields["fd"]), "dma-buf", backing)
+            key = (record.pid, fields["fd"])
+            self._opened(key, "dma-buf", file.bos.get(fields.get("handle", 0)))
+            length = fields.get("size", fields.get("len"))
+            if length is not None:
+                made = Bo(key, record.driver, key[1], length, record.start_ns)
+                self.files[key].backing, self.files[key].alone = made, True
         elif block.struct == "rknpu_submit" and record.sent is not None:
             fence = fields["fence_fd"]
             if fence >= 0 and fence != record.sent.fields["fence_fd"]:

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from npukit.abi import rknpu
+from npukit.abi import hexagon, rknpu
 from npukit.devices.discover import DRIVABLE
 from npukit.ioctl import Ioctl
 
@@ -36,7 +36,10 @@ _ERRORS = {
 _XDNA = "amdxdna_accel_driver"
 _CACHEABLE = rknpu.RKNPU_MEM_CACHEABLE
 _FROM_DEVICE = rknpu.RKNPU_MEM_SYNC_FROM_DEVICE
-_SUBMITS = frozenset({"rknpu_submit", "drm_rocket_submit", "amdxdna_drm_exec_cmd"})
+_SUBMITS = frozenset(
+    {"rknpu_submit", "drm_rocket_submit", "amdxdna_drm_exec_cmd", "fastrpc_invoke"}
+)
+_LISTENERS = frozenset({hexagon.HANDLE_LISTENER, hexagon.HANDLE_LISTENER1})
 _WAITS = frozenset({"drm_rocket_prep_bo", "amdxdna_drm_wait_cmd", "drm_syncobj_timeline_wait"})
 
 
@@ -52,7 +55,8 @@ class Interpreter:
     are read for one call. ``contents`` records what buffer objects hold, in addition to that: at
     each submit all that can be read of its open file, and at the end of the wait what the job may
     have written (rocket: its output buffers, amdxdna: its packet and arguments, rknpu: each
-    that is synchronized for the CPU, and at the end of a submit that waits what is not cached).
+    that is synchronized for the CPU, and at the end of a submit that waits what is not cached;
+    FastRPC: the dma-bufs of the process, at both ends of a call).
     """
 
     def __init__(self, limit: int = LIMIT, contents: Contents | None = None) -> None:
@@ -102,36 +106,40 @@ class Interpreter:
         if self._contents is not None and block.struct in _SUBMITS:
             self._contents.forget_ended()
             self._due = {bo for bo in self._due if bo.ended_ns is None}
-            known = self.buffers.files.get(file)
-            block.data.extend(self._changes(file, known.bos if known else ()))
+            block.data.extend(self._changes(file, self._given(file, block)))
             if block.struct == "drm_rocket_submit":
                 outputs = written(block)
                 self._jobs.setdefault(file, []).append((outputs, outputs))
             elif block.struct == "amdxdna_drm_exec_cmd":
                 used = frozenset((block.fields["cmd_handles"], *numbers(block, "args")))
                 self._jobs.setdefault(file, []).append((frozenset(), used))
-            else:
+            elif block.struct == "rknpu_submit":
                 self._jobs[file] = []
         return block
 
-    def _changes(self, file: Key, handles: Iterable[int]) -> Iterator[Chunk]:
+    def _given(self, file: Key, submit: Block) -> list[Bo]:
+        """The buffer objects that a job may read."""
+        if submit.struct == "fastrpc_invoke":
+            if submit.fields["handle"] in _LISTENERS:
+                # It serves the DSP meanwhile, and does not give it work.
+                return []
+            return self.buffers.shared(file[0])
+        known = self.buffers.files.get(file)
+        return list(known.bos.values()) if known else []
+
+    def _changes(self, file: Key, bos: Iterable[Bo]) -> Iterator[Chunk]:
         """What buffer objects hold otherwise than was told, as far as they can be read."""
         assert self._contents is not None
-        for handle in list(handles):
-            bo = self.buffers.of(file, handle)
+        for bo in bos:
             # A slice of amdxdna's heap has no place of its own.
-            if bo is not None and (bo.offset is not None or bo.driver != _XDNA):
+            if bo.offset is not None or bo.driver != _XDNA:
                 read = functools.partial(self.read_buffer, file[0], bo)
                 yield from self._contents.changes(bo, read)
 
-    def _written(self, file: Key, handles: Iterable[int]) -> Iterator[Chunk]:
+    def _written(self, file: Key, bos: list[Bo]) -> Iterator[Chunk]:
         """The same of what a job was to write. What cannot be read yet is told once mapped."""
-        handles = list(handles)
-        for handle in handles:
-            bo = self.buffers.of(file, handle)
-            if bo is not None and self.read_buffer(file[0], bo, 0, 1) is None:
-                self._due.add(bo)
-        return self._changes(file, handles)
+        self._due.update(bo for bo in bos if self.read_buffer(file[0], bo, 0, 1) is None)
+        return self._changes(file, bos)
 
     def shown(self, record: Record) -> Record:
         """A finished call that ``buffers`` knows of, with the job's output that a mapping shows."""
@@ -139,19 +147,20 @@ class Interpreter:
         if record.call != "mmap" or record.errno or bo is None or bo not in self._due:
             return record
         self._due.discard(bo)
-        data = list(self._changes(bo.file, [bo.handle]))
+        data = list(self._changes(bo.file, [bo]))
         return dataclasses.replace(record, received=Block("", {}, {}, data))
 
     def _finished(self, file: Key, sent: Block) -> Iterator[Chunk]:
         """What the jobs have written that a request is told to be done."""
         if sent.struct == "rknpu_submit" and not sent.fields["flags"] & NONBLOCK:
-            known = self.buffers.files.get(file)
-            bos = known.bos.values() if known else ()
             # What the CPU caches is of the job only once it is synchronized.
-            yield from self._written(file, [b.handle for b in bos if not b.flags & _CACHEABLE])
+            bos = [bo for bo in self._given(file, sent) if not bo.flags & _CACHEABLE]
+            yield from self._written(file, bos)
+        elif sent.struct == "fastrpc_invoke":
+            yield from self._written(file, self._given(file, sent))
         elif sent.struct == "rknpu_mem_sync" and sent.fields["flags"] == _FROM_DEVICE:
             bo = self.buffers.named(file, sent.fields["obj_addr"])
-            yield from self._written(file, [bo.handle] if bo and file in self._jobs else ())
+            yield from self._written(file, [bo] if bo and file in self._jobs else [])
         elif sent.struct in _WAITS:
             left = []
             for job in self._jobs.pop(file, ()):
@@ -159,7 +168,8 @@ class Interpreter:
                 if names and sent.fields.get("handle") not in names:
                     left.append(job)
                 else:
-                    yield from self._written(file, outputs)
+                    named = [self.buffers.of(file, handle) for handle in sorted(outputs)]
+                    yield from self._written(file, [bo for bo in named if bo is not None])
             self._jobs[file] = left
 
     def after(

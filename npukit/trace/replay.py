@@ -29,6 +29,7 @@ import contextlib
 import ctypes
 import fcntl
 import functools
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -425,7 +426,7 @@ class _Player:
         """Write the recorded contents, and the task tables, register commands and packets of a job,
         where they stand here."""
         for chunk in block.data:
-            bo = self._theirs.of(self._record.file, chunk.handle)
+            bo = self._of_chunk(chunk)
             content = self._content(chunk)
             self._place(bo, chunk.offset, chunk.offset + len(content))[:] = content
         for inner in blocks(block):
@@ -445,6 +446,23 @@ class _Player:
                     rows = [row for row in memory.content if isinstance(row, Block)]
                     self._write(bo, 0, b"".join(bytes(self._build(r, rknpu_task)) for r in rows))
 
+    def _of_chunk(self, chunk: Chunk) -> Bo | None:
+        """The recorded buffer object that it is a part of."""
+        record = self._record
+        if record.call == "mmap":
+            return self._theirs.maps.get((record.pid, record.result), (0, None))[1]
+        if record.request in WAITS_FOR_OTHERS:
+            file = self._theirs.files.get((record.pid, chunk.handle))
+            return file.backing if file else None
+        return self._theirs.of(record.file, chunk.handle)
+
+    def _stand_in(self, bo: Bo) -> Bo | None:
+        """The buffer object here for a recorded one."""
+        if bo in self._same:
+            return self._same[bo]
+        file = self._ours.files.get((os.getpid(), self._fd((bo.file[0], bo.handle))))
+        return file.backing if file and file.alone else None
+
     def _content(self, chunk: Chunk) -> bytes:
         """A chunk's bytes, which it or an earlier one of its digest has."""
         if chunk.content is not None:
@@ -463,7 +481,7 @@ class _Player:
 
     def _place(self, bo: Bo | None, offset: int, end: int) -> memoryview:
         """Memory here of a recorded buffer object."""
-        here = self._same.get(bo) if bo is not None else None
+        here = self._stand_in(bo) if bo is not None else None
         for mapping in self._maps.values():
             if here is not None and 0 <= offset <= end <= here.maps.get(mapping.address, 0):
                 return memoryview(mapping)[offset:end]
@@ -483,11 +501,8 @@ class _Player:
 
     def _outputs(self, block: Block) -> Iterator[tuple[str, Any, Any]]:
         """The first byte of each chunk that differs."""
-        record = self._record
         for chunk in block.data:
-            bo = self._theirs.of(record.file, chunk.handle)
-            if record.call == "mmap":
-                _length, bo = self._theirs.maps.get((record.pid, record.result), (0, None))
+            bo = self._of_chunk(chunk)
             try:
                 theirs = self._content(chunk)
                 end = chunk.offset + len(theirs)
