@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -311,8 +312,8 @@ class HeapPlaces:
 class HwContext:
     """A share of the NPU: columns, compute units, a queue of up to four commands.
 
-    Made by ``AmdxdnaDevice.context``. Synchronization: any thread may submit and wait; ending it
-    while another thread is inside a call is an error of the caller.
+    Made by ``AmdxdnaDevice.context``. Synchronization: any thread. One that ends it ends the waits
+    of the others.
     """
 
     def __init__(self, device: AmdxdnaDevice, columns: int, handle: int, syncobj: int) -> None:
@@ -322,6 +323,9 @@ class HwContext:
         self.syncobj = syncobj
         self.units: list[AmdxdnaBuffer] = []
         self._closed = False
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._idle_waits: list[TimelineWait] = []
         device._contexts.add(self)
 
     def __repr__(self) -> str:
@@ -412,10 +416,31 @@ class HwContext:
         """Return once command ``seq`` and all before it are done, well or not: look at its packet.
 
         WaitTimeout after ``timeout`` seconds (None: when it never is). For number 0 the core waits
-        for all commands that were submitted so far.
+        for all commands that were submitted so far. ValueError for a number that is none, and for
+        a timeout that is negative or NaN.
         """
-        self._check_open()
-        TimelineWait(self).wait(seq, timeout)
+        if not 0 <= seq < 1 << 64:
+            raise ValueError(f"command {seq}: numbers have 64 bits")
+        with self._lock:
+            self._check_open()
+            self._waiting += 1
+            wait = self._idle_waits.pop() if self._idle_waits else TimelineWait(self)
+        try:
+            wait.wait(seq, timeout)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+                self._idle_waits.append(wait)
+                last = self._closed and not self._waiting
+            if last and not self.device._closed:
+                self._drop_timeline()
+
+    def _drop_timeline(self) -> None:
+        """It is ours, not the context's; not before the last wait, or the next context's timeline
+        could take its handle while it is asked for."""
+        drm_abi.DRM_IOCTL_SYNCOBJ_DESTROY(
+            self.device.kernel, self.device._file.fd, handle=self.syncobj
+        )
 
     def reached(self) -> int:
         """The number of the newest command before which all are done, 0 also when none is."""
@@ -431,18 +456,21 @@ class HwContext:
 
     def close(self) -> None:
         """End it. Idempotent. The driver waits two seconds for what runs, then aborts it."""
-        if self._closed:
-            return
-        self._closed = True
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            waiting = self._waiting
         device = self.device
         device._contexts.discard(self)
-        kernel, fd = device.kernel, device._file.fd
         try:
-            # Its timeline belongs to us, not to the context.
-            drm_abi.DRM_IOCTL_SYNCOBJ_DESTROY(kernel, fd, handle=self.syncobj)
+            if not waiting:
+                self._drop_timeline()
         finally:
             try:
-                abi.DRM_IOCTL_AMDXDNA_DESTROY_HWCTX(kernel, fd, handle=self.handle)
+                abi.DRM_IOCTL_AMDXDNA_DESTROY_HWCTX(
+                    device.kernel, device._file.fd, handle=self.handle
+                )
             except BaseException:
                 # It may still run, and read its units' images.
                 device.quarantine += self.units
@@ -492,7 +520,7 @@ class Submission:
 
 
 class TimelineWait:
-    """The request that waits for a command of a context, built once. One thread at a time."""
+    """The request that waits for commands of a context, built once. One thread at a time."""
 
     def __init__(self, context: HwContext) -> None:
         self._device = context.device
@@ -508,15 +536,22 @@ class TimelineWait:
     def wait(self, seq: int, timeout: float | None) -> None:
         """See HwContext.wait."""
         absolute = _FOR_EVER
-        if timeout is not None:
+        if timeout is not None and check_timeout(timeout) < _FOR_EVER // 10**9:
             now = self._device.kernel.monotonic_ns()
-            absolute = max(0, min(now + int(timeout * 1e9), absolute))
+            absolute = min(now + int(timeout * 1e9), absolute)
         self._point.value = seq
         self._request.timeout_nsec = absolute
         self._device.call(drm_abi.DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT, self._request)
 
 
 _FOR_EVER = (1 << 63) - 1
+
+
+def check_timeout(timeout: float) -> float:
+    """``timeout``, which may be infinite. ValueError when it is negative or no number."""
+    if not timeout >= 0:
+        raise ValueError(f"a timeout of {timeout} s")
+    return timeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -991,4 +1026,5 @@ __all__ = [
     "Sensor",
     "Submission",
     "TimelineWait",
+    "check_timeout",
 ]

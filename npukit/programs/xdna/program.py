@@ -39,7 +39,7 @@ from npukit.devices.amdxdna import (
     BoKind,
     HwContext,
     Submission,
-    TimelineWait,
+    check_timeout,
 )
 from npukit.ioctl import DeviceBusy, DeviceClosed, DeviceLost, NpuError, ProgramError, WaitTimeout
 
@@ -399,13 +399,6 @@ class _Command:
         self.buffer = program.alloc(CMD_BYTES, BoKind.CMD)
         self.memory = memoryview(self.buffer.map()).cast("B")
         self.submission = Submission(self.buffer)
-        self._waits: tuple[HwContext, TimelineWait] | None = None
-
-    def wait(self, context: HwContext, seq: int, timeout: float | None) -> None:
-        if self._waits is None or self._waits[0] is not context:
-            self._waits = context, TimelineWait(context)
-        context._check_open()
-        self._waits[1].wait(seq, timeout)
 
     def state(self) -> State:
         done = self.memory[0] & 15 == State.COMPLETED
@@ -515,11 +508,17 @@ class NpuKernel:
         return made
 
     def __call__(self, *buffers: AmdxdnaBuffer, timeout: float | None = 6.0) -> None:
-        """Run and wait; see ``start`` and ``Run.wait``. A run that takes too long is aborted."""
+        """Run and wait; see ``start`` and ``Run.wait``.
+
+        A run that takes too long is aborted, and so is one whose wait ends otherwise (Ctrl-C):
+        nobody would be left to wait for it.
+        """
+        if timeout is not None:
+            check_timeout(timeout)
         run = self.start(*buffers)
         try:
             run.wait(timeout)
-        except WaitTimeout:
+        except BaseException:
             run.abort()
             raise
 
@@ -539,22 +538,30 @@ class NpuKernel:
         memory[: len(self._packet)] = self._packet
         for (layout, offset), buffer in zip(self._places, buffers, strict=True):
             layout.pack_into(memory, offset, buffer.dma_address)
-        run = Run(self, command, buffers)
-        try:
-            with program._shared.lock:
+        with program._shared.lock:
+            try:
                 context = program._shared.acquire(program)
-                program._runs.add(run)
-            run._context = context
+            except BaseException:
+                program._commands.append(command)
+                raise
+            run = Run(self, command, buffers, context)
+            program._runs.add(run)
+        try:
             handles = [self._code.handle, *(buffer.handle for buffer in buffers)]
             # A buffer that is read twice is named once.
             run.seq = command.submission.send(context, list(dict.fromkeys(handles)))
-        except (ProgramError, DeviceClosed, DeviceBusy):
-            # Refused before the driver saw it.
-            run._finish()
-            raise
-        except BaseException:
-            # It may be queued all the same (the answer could not be copied out, say).
-            run.abort()
+        except BaseException as error:
+            with program._shared.lock:
+                ended = run._done
+                if isinstance(error, (DeviceBusy, DeviceClosed)):
+                    # Refused before the driver took it.
+                    run._settle(aborted=True)
+                else:
+                    # It may be queued all the same (the answer could not be copied out, say).
+                    run.abort()
+            if ended and isinstance(error, NpuError):
+                # Another thread's abort took the context away.
+                run._raise()
             raise
         return run
 
@@ -574,15 +581,19 @@ class NpuKernel:
 class Run:
     """A command on its way. It holds its buffers until its end is confirmed.
 
-    Synchronization: one thread at a time.
+    Synchronization: any thread; several may wait for it, and one abort it meanwhile.
     """
 
     def __init__(
-        self, kernel: NpuKernel, command: _Command, buffers: Sequence[AmdxdnaBuffer]
+        self,
+        kernel: NpuKernel,
+        command: _Command,
+        buffers: Sequence[AmdxdnaBuffer],
+        context: HwContext,
     ) -> None:
         self.kernel = kernel
         self.seq = -1
-        self._context: HwContext | None = None
+        self._context = context
         self._command = command
         self._buffers = (kernel._code, *buffers)
         for buffer in self._buffers:
@@ -600,28 +611,55 @@ class Run:
     def wait(self, timeout: float | None = None) -> None:
         """Return when it has completed.
 
-        WaitTimeout after ``timeout`` seconds: it still runs. DeviceLost when it hung and the driver
-        reset the context; NpuError when the firmware failed it or the driver could not start it.
-        Both name the place in the stream where that is known.
+        WaitTimeout after ``timeout`` seconds: it still runs. DeviceLost when it was aborted, or
+        hung and the driver reset the context; NpuError when the firmware failed it or the driver
+        could not start it. Both name the place in the stream where that is known. ValueError for a
+        timeout that is negative or NaN.
         """
         if not self._done:
-            assert self._context is not None
             try:
-                self._command.wait(self._context, self.seq, timeout)
-            except WaitTimeout:
-                # Timeline point 0 stands for the newest one, so the first command of a context is
-                # awaited with all that followed; its packet says whether it is done itself.
-                if self.seq or self._command.state() not in (State.COMPLETED, *ert.FAILED):
-                    raise
+                self._context.wait(self.seq, timeout)
+            except NpuError as error:
+                # An abort that ends the context under the wait says how the run ended.
+                with self.kernel.program._shared.lock:
+                    if not self._done and not (
+                        isinstance(error, WaitTimeout) and self._is_done_already()
+                    ):
+                        raise
             self._settle()
         self._raise()
 
-    def _settle(self) -> None:
-        """Its fence has signalled: note how it ended and let go."""
-        state = self._command.state()
-        self._account = "" if state is State.COMPLETED else self._explain(state)
-        self.state = state
-        self._finish()
+    def _is_done_already(self) -> bool:
+        """Timeline point 0 stands for the newest one, so the first command of a context is awaited
+        with all that followed; its packet says whether it is done itself."""
+        return self.seq == 0 and self._command.state() in (State.COMPLETED, *ert.FAILED)
+
+    def _settle(self, aborted: bool = False) -> None:
+        """Its fence has signalled, or its context is gone: note how it ended and let go.
+
+        Only the first to come does: after it the packet is another run's.
+        """
+        program = self.kernel.program
+        with program._shared.lock:
+            if self._done:
+                return
+            state = self._command.state()
+            if state is State.COMPLETED:
+                self._account = ""
+            elif aborted and state not in ert.FAILED:
+                state, self._account = State.ABORT, "state ABORT: its context was ended"
+            else:
+                self._account = self._explain(state)
+            self.state = state
+            self._done = True
+            for buffer in (*self._buffers, self._command.buffer):
+                buffer.release()
+            program._runs.discard(self)
+            if aborted or program._closed:
+                # Its own thread may be about to submit the packet, in vain.
+                self._command.close()
+            else:
+                program._commands.append(self._command)
 
     def _explain(self, state: State) -> str:
         record = ert.health(self._command.memory)
@@ -654,11 +692,11 @@ class Run:
         True when the end is confirmed. Else its buffers are quarantined: they stay open and count
         against the budget until the device is closed.
         """
-        if self._done:
-            return True
         program = self.kernel.program
         shared = program._shared
         with shared.lock:
+            if self._done:
+                return True
             context, program._context = program._context, None
             shared.live.pop(id(program), None)
             runs = list(program._runs)
@@ -671,24 +709,9 @@ class Run:
                 program._reservations = []
                 program._runs.clear()
                 return False
-        for run in runs:
-            run._settle()
-        return self._done
-
-    def _finish(self) -> None:
-        """Let go of everything; the packet may be used again."""
-        if self._done:
-            return
-        self._done = True
-        program = self.kernel.program
-        for buffer in (*self._buffers, self._command.buffer):
-            buffer.release()
-        with program._shared.lock:
-            program._runs.discard(self)
-            if program._closed:
-                self._command.close()
-            else:
-                program._commands.append(self._command)
+            for run in runs:
+                run._settle(aborted=True)
+            return self._done
 
     def close(self) -> None:
         """Called by the device, which closes: nothing looks at the packet any more."""

@@ -3,16 +3,19 @@
 
 import errno
 import gc
+import math
+import signal
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from support import no_leak
+from support import no_leak, wait_until
 
 import npukit
 from npukit.abi import amdxdna as abi
+from npukit.abi import drm
 from npukit.devices.amdxdna import HEAP_CHUNK, AmdxdnaBuffer, AmdxdnaDevice, BoKind
 from npukit.ioctl import (
     DeviceBusy,
@@ -341,6 +344,162 @@ def test_a_call_that_takes_too_long_is_aborted() -> None:
         assert device.contexts() == []
         copy.kernel(copy.source, copy.target)
         assert copy.copied()
+
+
+class Late(FaultyKernel):
+    """What one thread's requests answer reaches it only once ``go`` is set."""
+
+    def __init__(self, kernel: SimKernel) -> None:
+        super().__init__(kernel, [])
+        self.late: threading.Thread | None = None
+        self.answered, self.go = threading.Event(), threading.Event()
+
+    def ioctl(self, fd: int, request: int, arg: Any = None) -> tuple[int, int]:
+        try:
+            return super().ioctl(fd, request, arg)
+        finally:
+            if threading.current_thread() is self.late:
+                self.answered.set()
+                self.go.wait(10)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_wait_that_is_aborted_tells_of_the_abort(early: bool) -> None:
+    """Its packet has served other runs and its context is gone before it looks."""
+    simulated = SimKernel(["amdxdna"])
+    simulated.devices[0].tdr_timeout_ms = 60_000  # type: ignore[attr-defined]
+    late = Late(simulated)
+    with no_leak(), AmdxdnaDevice(NODE, late) as device, Copy(device) as copy:
+        outcome: list[tuple[type[BaseException] | None, ert.State | None]] = []
+        with copy.hang() as kernel:
+            run = kernel.start(copy.source, copy.target)
+
+            def waiting(run: Run) -> None:
+                try:
+                    run.wait(0 if early else 20)
+                    outcome.append((None, run.state))
+                except NpuError as error:
+                    outcome.append((type(error), run.state))
+
+            thread = threading.Thread(target=waiting, args=(run,))
+            late.late = thread
+            thread.start()
+            if early:
+                # Its time is over, and it does not know yet.
+                assert late.answered.wait(10)
+            assert run.abort()
+            copy.kernel(copy.source, copy.target)
+            late.go.set()
+            thread.join(20)
+            assert outcome == [(DeviceLost, ert.State.ABORT)]
+            with pytest.raises(DeviceLost, match="state ABORT"):
+                run.wait()
+        assert copy.copied()
+        del run
+
+
+def test_threads_wait_for_one_run_and_another_aborts_it() -> None:
+    with no_leak(), open_device(tdr=60_000) as device, Copy(device) as copy, copy.hang() as kernel:
+        for _ in range(5):
+            run = kernel.start(copy.source, copy.target)
+            outcomes: list[str] = []
+
+            def waiting(run: Run = run, outcomes: list[str] = outcomes) -> None:
+                try:
+                    run.wait(20)
+                except NpuError as error:
+                    outcomes.append(f"{type(error).__name__} {run.state}")
+
+            threads = [threading.Thread(target=waiting) for _ in range(4)]
+            threads += [threading.Thread(target=run.abort) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(20)
+            assert outcomes == [f"DeviceLost {ert.State.ABORT}"] * 4
+            copy.kernel(copy.source, copy.target)
+        assert copy.copied()
+        assert not copy.source.in_use
+
+
+def test_a_start_that_is_overtaken_by_an_abort_tells_of_it() -> None:
+    """Its context goes while it waits for a place in the queue."""
+    with no_leak(), open_device(tdr=60_000) as device, Copy(device) as copy, copy.hang() as kernel:
+        runs = [kernel.start(copy.source, copy.target) for _ in range(4)]
+        errors: list[BaseException] = []
+
+        def fifth() -> None:
+            try:
+                copy.kernel(copy.source, copy.target)
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=fifth)
+        thread.start()
+        context = next(iter(sim_of(device).devices[0].contexts()))
+        wait_until(lambda: context.waiting, 10)
+        assert runs[2].abort()
+        thread.join(10)
+        assert list(map(type, errors)) == [DeviceLost]
+        assert all(run.state is ert.State.ABORT for run in runs)
+        assert copy.program._runs == set()
+        copy.kernel(copy.source, copy.target)
+        assert copy.copied()
+
+
+class Interrupt(Exception):
+    pass
+
+
+class Interrupting(FaultyKernel):
+    """Sends a signal while a command is awaited."""
+
+    armed = False
+
+    def ioctl(self, fd: int, request: int, arg: Any = None) -> tuple[int, int]:
+        if self.armed and request == drm.DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT:
+            self.armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+        return super().ioctl(fd, request, arg)
+
+
+def test_a_call_that_is_interrupted_is_aborted() -> None:
+    def interrupt(*_: object) -> None:
+        raise Interrupt
+
+    simulated = SimKernel(["amdxdna"])
+    simulated.devices[0].tdr_timeout_ms = 60_000  # type: ignore[attr-defined]
+    kernel = Interrupting(simulated, [])
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with no_leak(), AmdxdnaDevice(NODE, kernel) as device, Copy(device) as copy:
+            kernel.armed = True
+            with copy.hang() as hanging, pytest.raises(Interrupt):
+                hanging(copy.source, copy.target)
+            assert not copy.source.in_use
+            assert copy.program._runs == set()
+            copy.kernel(copy.source, copy.target)
+            assert copy.copied()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+@pytest.mark.parametrize("timeout", [math.nan, -math.inf, -1.0, -1])
+def test_a_timeout_that_is_none_submits_nothing(device: AmdxdnaDevice, timeout: float) -> None:
+    with Copy(device) as copy:
+        with pytest.raises(ValueError, match="a timeout of"):
+            copy.kernel(copy.source, copy.target, timeout=timeout)
+        assert device.contexts()[0].reached() == 0
+        assert not copy.source.in_use
+        copy.kernel(copy.source, copy.target, timeout=math.inf)
+        copy.kernel(copy.source, copy.target, timeout=10**400)
+        assert copy.copied()
+        run = copy.kernel.start(copy.source, copy.target)
+        for wait in (run.wait, lambda t: device.contexts()[0].wait(0, t)):
+            with pytest.raises(ValueError, match="a timeout of"):
+                wait(timeout)
+        run.wait(math.inf)
 
 
 def test_a_run_that_cannot_be_ended_is_quarantined_and_stays_charged() -> None:
