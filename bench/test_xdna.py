@@ -124,7 +124,7 @@ def launch():
     ):
         buffers = kernel.alloc_all()
         kernel(*buffers)
-        answering.packet = program._commands[0].memory
+        answering.packet = program._resident._commands[0].memory
         yield kernel, buffers
         answering.packet = None
         for buffer in buffers:
@@ -135,7 +135,7 @@ def launch():
 class TestLaunch:
     def test_baseline(self, benchmark, launch):
         kernel, _ = launch
-        device, command = kernel.program.device, kernel.program._commands[0]
+        device, command = kernel.program.device, kernel.program._resident._commands[0]
         ioctl, fd, packet = device.kernel.ioctl, device.fileno(), bytes(command.memory[:64])
         submission, waiting = abi.amdxdna_drm_exec_cmd(), drm.drm_syncobj_timeline_wait()
 

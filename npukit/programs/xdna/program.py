@@ -171,14 +171,14 @@ class _Shared:
 
     def __init__(self, device: AmdxdnaDevice) -> None:
         self.lock = threading.RLock()
-        self.programs: weakref.WeakValueDictionary[tuple[str, str], NpuProgram] = (
+        self.programs: weakref.WeakValueDictionary[tuple[str, int], _Resident] = (
             weakref.WeakValueDictionary()
         )
-        self.live: OrderedDict[int, weakref.ref[NpuProgram]] = OrderedDict()
-        """Programs that have a context, the one used longest ago first."""
+        self.live: OrderedDict[int, weakref.ref[_Resident]] = OrderedDict()
+        """Those that have a context, the one used longest ago first."""
         self.limit = device.contexts_max
 
-    def acquire(self, program: NpuProgram) -> HwContext:
+    def acquire(self, program: _Resident) -> HwContext:
         """The program's context, made if need be; others give theirs up for it."""
         with self.lock:
             if program._context is not None and not program._context.closed:
@@ -206,6 +206,8 @@ class _Shared:
         """End the context that was used longest ago and runs nothing; False when there is none."""
         for key, reference in list(self.live.items()):
             program = reference()
+            if program is not None:
+                program._reap()
             if program is None or not program._runs:
                 del self.live[key]
                 if program is not None:
@@ -226,67 +228,22 @@ def _shared_of(device: AmdxdnaDevice) -> _Shared:
         return found
 
 
-class NpuProgram:
-    """An xclbin on a device. Made by ``load``.
+class _Resident:
+    """A container on a device: what all who loaded it share. It is closed with the last of them."""
 
-    Synchronization: any thread; closing it while another is inside a call is the caller's error.
-    """
-
-    def __init__(
-        self, device: AmdxdnaDevice, xclbin: Xclbin, budget: MemoryBudget | None = None
-    ) -> None:
+    def __init__(self, device: AmdxdnaDevice, xclbin: Xclbin, budget: MemoryBudget | None) -> None:
         self.device = device
         self.xclbin = xclbin
         self.budget = budget
-        self.identity = xclbin.digest
-        """SHA-256 of the file."""
+        self.users: weakref.WeakSet[NpuProgram] = weakref.WeakSet()
         self._shared = _shared_of(device)
         self._context: HwContext | None = None
         self._runs: set[Run] = set()
         self._commands: list[_Command] = []
-        self._kernels: weakref.WeakSet[NpuKernel] = weakref.WeakSet()
         self._reservations: list[Reservation] = []
         self._closed = False
         self._check()
         device.dependents.add(self)
-
-    @classmethod
-    def load(
-        cls,
-        device: AmdxdnaDevice,
-        xclbin: Xclbin | bytes | bytearray | memoryview,
-        *,
-        budget: MemoryBudget | None = None,
-    ) -> NpuProgram:
-        """Bring a container onto the device; the same one again gives the program that is there.
-
-        ProgramError for a container that this NPU cannot take, or one that changed while it was
-        loaded; DeviceBusy when no hardware context can be had; ENOMEM when ``budget`` is over.
-        """
-        container = xclbin if isinstance(xclbin, Xclbin) else Xclbin(xclbin)
-        identity = container.digest
-        shared = _shared_of(device)
-        with shared.lock:
-            key = (identity, str(id(budget)))
-            program = shared.programs.get(key)
-            if program is not None and not program._closed:
-                return program
-            program = cls(device, container, budget)
-            try:
-                shared.acquire(program)
-                # The digest is kept by the container; the file may have changed under it.
-                if Xclbin(container.data).digest != identity:
-                    raise ProgramError(
-                        path=device.path, hint="the container changed while it was loaded"
-                    )
-            except BaseException:
-                program.close()
-                raise
-            shared.programs[key] = program
-            return program
-
-    def __repr__(self) -> str:
-        return f"<NpuProgram {self.identity[:12]} of {len(self.xclbin.compute_units)} units>"
 
     def _check(self) -> None:
         partition = self.xclbin.partition
@@ -331,14 +288,7 @@ class NpuProgram:
         if context is not None:
             context.close()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise DeviceClosed(errno.EBADF, f"{self!r} is closed")
-        self.device._check_open()
-
     def alloc(self, size: int, kind: BoKind = BoKind.SHARE) -> AmdxdnaBuffer:
-        """A buffer that counts against the budget until it is closed."""
-        self._check_open()
         if self.budget is None:
             return self.device.alloc(size, kind)
         reservation = self.budget.reserve(size)
@@ -349,6 +299,114 @@ class NpuProgram:
             raise
         buffer.when_closed(reservation.release)
         return buffer
+
+    def _command(self) -> _Command:
+        with self._shared.lock:
+            return self._commands.pop() if self._commands else _Command(self)
+
+    def _reap(self) -> None:
+        """Let go of runs that have ended and for which nobody waited."""
+        for run in list(self._runs):
+            if run.seq >= 0:
+                with contextlib.suppress(NpuError):
+                    run.wait(0)
+
+    def leave(self, user: NpuProgram) -> None:
+        """``user`` closes. What it left running goes on while others use the context."""
+        with self._shared.lock:
+            self.users.discard(user)
+            if self.users:
+                self._reap()
+            else:
+                self.close()
+
+    def close(self) -> None:
+        """End what runs, then give everything back. Idempotent."""
+        with self._shared.lock, contextlib.ExitStack() as stack:
+            if self._closed:
+                return
+            self._closed = True
+            for reservation in self._reservations:
+                stack.callback(reservation.release)
+            stack.callback(self._drop_context)
+            for command in self._commands:
+                stack.callback(command.close)
+            for user in list(self.users):
+                stack.callback(user.close)
+            for run in list(self._runs):
+                stack.callback(run.abort)
+            stack.callback(self._shared.live.pop, id(self), None)
+
+
+class NpuProgram:
+    """An xclbin on a device, as one user has it. Made by ``load``.
+
+    All who load the same container share its hardware context, and each closes its own program:
+    that closes its kernels, and with the last of them goes the context and what runs in it.
+
+    Synchronization: any thread; closing it while another is inside a call of it is the caller's
+    error.
+    """
+
+    def __init__(self, resident: _Resident) -> None:
+        self.device = resident.device
+        self.xclbin = resident.xclbin
+        self.budget = resident.budget
+        self.columns = resident.columns
+        self.identity = resident.xclbin.digest
+        """SHA-256 of the file."""
+        self._resident = resident
+        self._kernels: weakref.WeakSet[NpuKernel] = weakref.WeakSet()
+        self._closed = False
+        resident.users.add(self)
+
+    @classmethod
+    def load(
+        cls,
+        device: AmdxdnaDevice,
+        xclbin: Xclbin | bytes | bytearray | memoryview,
+        *,
+        budget: MemoryBudget | None = None,
+    ) -> NpuProgram:
+        """Bring a container onto the device, or share the same one that is there already.
+
+        ProgramError for a container that this NPU cannot take, or one that changed while it was
+        loaded; DeviceBusy when no hardware context can be had; ENOMEM when ``budget`` is over.
+        """
+        container = xclbin if isinstance(xclbin, Xclbin) else Xclbin(xclbin)
+        identity = container.digest
+        shared = _shared_of(device)
+        with shared.lock:
+            key = (identity, id(budget))
+            resident = shared.programs.get(key)
+            if resident is not None and not resident._closed:
+                return cls(resident)
+            resident = _Resident(device, container, budget)
+            try:
+                shared.acquire(resident)
+                # The digest is kept by the container; the file may have changed under it.
+                if Xclbin(container.data).digest != identity:
+                    raise ProgramError(
+                        path=device.path, hint="the container changed while it was loaded"
+                    )
+            except BaseException:
+                resident.close()
+                raise
+            shared.programs[key] = resident
+            return cls(resident)
+
+    def __repr__(self) -> str:
+        return f"<NpuProgram {self.identity[:12]} of {len(self.xclbin.compute_units)} units>"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DeviceClosed(errno.EBADF, f"{self!r} is closed")
+        self.device._check_open()
+
+    def alloc(self, size: int, kind: BoKind = BoKind.SHARE) -> AmdxdnaBuffer:
+        """A buffer that counts against the budget until it is closed."""
+        self._check_open()
+        return self._resident.alloc(size, kind)
 
     def kernel(
         self,
@@ -364,26 +422,16 @@ class NpuProgram:
         self._check_open()
         return NpuKernel(self, instructions, contract, name)
 
-    def _command(self) -> _Command:
-        with self._shared.lock:
-            return self._commands.pop() if self._commands else _Command(self)
-
     def close(self) -> None:
-        """End what runs, then give everything back. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        with contextlib.ExitStack() as stack:
-            for reservation in self._reservations:
-                stack.callback(reservation.release)
-            stack.callback(self._drop_context)
-            for command in self._commands:
-                stack.callback(command.close)
+        """Close its kernels; the last one that shares the container also ends what runs in it, and
+        gives everything back. Idempotent."""
+        with self._resident._shared.lock, contextlib.ExitStack() as stack:
+            if self._closed:
+                return
+            self._closed = True
             for kernel in list(self._kernels):
                 stack.callback(kernel.close)
-            for run in list(self._runs):
-                stack.callback(run.abort)
-            stack.callback(self._shared.live.pop, id(self), None)
+            stack.callback(self._resident.leave, self)
 
     def __enter__(self) -> Self:
         return self
@@ -395,8 +443,8 @@ class NpuProgram:
 class _Command:
     """A packet's buffer and the request that submits it, used one run after the other."""
 
-    def __init__(self, program: NpuProgram) -> None:
-        self.buffer = program.alloc(CMD_BYTES, BoKind.CMD)
+    def __init__(self, resident: _Resident) -> None:
+        self.buffer = resident.alloc(CMD_BYTES, BoKind.CMD)
         self.memory = memoryview(self.buffer.map()).cast("B")
         self.submission = Submission(self.buffer)
 
@@ -527,31 +575,31 @@ class NpuKernel:
         closed one."""
         if self._closed:
             raise DeviceClosed(errno.EBADF, f"{self!r} is closed")
-        program = self.program
-        program._check_open()
+        self.program._check_open()
+        resident = self.program._resident
         self.contract.check(buffers)
-        device = program.device
+        device = resident.device
         for buffer in buffers:
             device._check_buffer(buffer)
-        command = program._command()
+        command = resident._command()
         memory = command.memory
         memory[: len(self._packet)] = self._packet
         for (layout, offset), buffer in zip(self._places, buffers, strict=True):
             layout.pack_into(memory, offset, buffer.dma_address)
-        with program._shared.lock:
+        with resident._shared.lock:
             try:
-                context = program._shared.acquire(program)
+                context = resident._shared.acquire(resident)
             except BaseException:
-                program._commands.append(command)
+                resident._commands.append(command)
                 raise
             run = Run(self, command, buffers, context)
-            program._runs.add(run)
+            resident._runs.add(run)
         try:
             handles = [self._code.handle, *(buffer.handle for buffer in buffers)]
             # A buffer that is read twice is named once.
             run.seq = command.submission.send(context, list(dict.fromkeys(handles)))
         except BaseException as error:
-            with program._shared.lock:
+            with resident._shared.lock:
                 ended = run._done
                 if isinstance(error, (DeviceBusy, DeviceClosed)):
                     # Refused before the driver took it.
@@ -592,6 +640,7 @@ class Run:
         context: HwContext,
     ) -> None:
         self.kernel = kernel
+        self._resident = kernel.program._resident
         self.seq = -1
         self._context = context
         self._command = command
@@ -621,7 +670,7 @@ class Run:
                 self._context.wait(self.seq, timeout)
             except NpuError as error:
                 # An abort that ends the context under the wait says how the run ended.
-                with self.kernel.program._shared.lock:
+                with self._resident._shared.lock:
                     if not self._done and not (
                         isinstance(error, WaitTimeout) and self._is_done_already()
                     ):
@@ -639,8 +688,8 @@ class Run:
 
         Only the first to come does: after it the packet is another run's.
         """
-        program = self.kernel.program
-        with program._shared.lock:
+        resident = self._resident
+        with resident._shared.lock:
             if self._done:
                 return
             state = self._command.state()
@@ -654,12 +703,12 @@ class Run:
             self._done = True
             for buffer in (*self._buffers, self._command.buffer):
                 buffer.release()
-            program._runs.discard(self)
-            if aborted or program._closed:
+            resident._runs.discard(self)
+            if aborted or resident._closed:
                 # Its own thread may be about to submit the packet, in vain.
                 self._command.close()
             else:
-                program._commands.append(self._command)
+                resident._commands.append(self._command)
 
     def _explain(self, state: State) -> str:
         record = ert.health(self._command.memory)
@@ -687,27 +736,28 @@ class Run:
         )
 
     def abort(self) -> bool:
-        """End it together with all that its program runs, by ending the hardware context.
+        """End it together with all that runs in its hardware context, by ending that: also what
+        others run who loaded the same container.
 
         True when the end is confirmed. Else its buffers are quarantined: they stay open and count
         against the budget until the device is closed.
         """
-        program = self.kernel.program
-        shared = program._shared
+        resident = self._resident
+        shared = resident._shared
         with shared.lock:
             if self._done:
                 return True
-            context, program._context = program._context, None
-            shared.live.pop(id(program), None)
-            runs = list(program._runs)
+            context, resident._context = resident._context, None
+            shared.live.pop(id(resident), None)
+            runs = list(resident._runs)
             try:
                 if context is not None:
                     context.close()
             except NpuError:
                 # The context stays, with the images of its units, and what they are charged.
-                program.device.quarantine += [*runs, *program._reservations]
-                program._reservations = []
-                program._runs.clear()
+                resident.device.quarantine += [*runs, *resident._reservations]
+                resident._reservations = []
+                resident._runs.clear()
                 return False
             for run in runs:
                 run._settle(aborted=True)

@@ -109,7 +109,7 @@ def test_a_kernel_runs_again_and_again(device: AmdxdnaDevice) -> None:
             assert run.done
             assert run.state is ert.State.COMPLETED
         # Packets are used again: never more than ran at a time.
-        assert 1 <= len(copy.program._commands) <= 6
+        assert 1 <= len(copy.program._resident._commands) <= 6
     assert sim_of(device).log == []
 
 
@@ -125,18 +125,63 @@ def test_the_smoke_steps_pass_on_both_generations(name: str) -> None:
 def test_one_container_is_one_program_while_it_lives(device: AmdxdnaDevice) -> None:
     data = designs.memcpy(BYTES).xclbin
     with NpuProgram.load(device, data) as one:
-        assert NpuProgram.load(device, bytearray(data)) is one
-        assert NpuProgram.load(device, Xclbin(data)) is one
+        for same in (bytearray(data), Xclbin(data)):
+            with NpuProgram.load(device, same) as again:
+                assert again._resident is one._resident
+                assert len(device.contexts()) == 1
+        assert len(device.contexts()) == 1
         assert one.identity == Xclbin(data).digest
         budget = MemoryBudget(1 << 20)
         with NpuProgram.load(device, data, budget=budget) as other:
-            assert other is not one
+            assert other._resident is not one._resident
+    assert device.contexts() == []
     with NpuProgram.load(device, data) as two:
-        assert two is not one
+        assert two._resident is not one._resident
         with open_device() as second, NpuProgram.load(second, data) as three:
-            assert three is not two
+            assert three._resident is not two._resident
     with pytest.raises(DeviceClosed):
         one.alloc(10)
+
+
+def test_one_that_closes_its_program_leaves_the_others_alone() -> None:
+    example = designs.memcpy(BYTES)
+    with no_leak(), open_device(tdr=1500) as device, Copy(device) as mine:
+        theirs = NpuProgram.load(device, example.xclbin)
+        kernel = theirs.kernel(example.instructions, example.contract)
+        with theirs.alloc(BYTES) as target:
+            stuck = mine.hang().start(mine.source, mine.target)
+            left = kernel.start(mine.source, target)
+            theirs.close()
+            theirs.close()
+            with pytest.raises(DeviceClosed):
+                kernel.start(mine.source, target)
+            with pytest.raises(DeviceClosed):
+                theirs.alloc(1)
+            assert not stuck.done
+            assert target.in_use
+            with pytest.raises(DeviceLost, match="TIMEOUT"):
+                stuck.wait(10)
+            # The driver's reset took all that was behind it.
+            with pytest.raises(DeviceLost):
+                left.wait(10)
+        mine.kernel(mine.source, mine.target)
+        assert mine.copied()
+        # A program that is forgotten does not keep the context from going with the last.
+        NpuProgram.load(device, example.xclbin)
+        gc.collect()
+        mine.program.close()
+        assert device.contexts() == []
+
+
+def test_a_context_whose_runs_nobody_awaited_can_be_given_up() -> None:
+    with no_leak(), open_device(name="amdxdna-npu1") as device, Copy(device) as copy:
+        copy.kernel.start(copy.source, copy.target)
+        wait_until(lambda: not sim_of(device).devices[0].contexts()[0].jobs)
+        programs = [NpuProgram.load(device, named(i)) for i in range(6)]
+        assert not copy.source.in_use
+        assert copy.copied()
+        for program in programs:
+            program.close()
 
 
 def test_a_container_that_changes_while_it_is_loaded_is_refused() -> None:
@@ -442,7 +487,7 @@ def test_a_start_that_is_overtaken_by_an_abort_tells_of_it() -> None:
         thread.join(10)
         assert list(map(type, errors)) == [DeviceLost]
         assert all(run.state is ert.State.ABORT for run in runs)
-        assert copy.program._runs == set()
+        assert copy.program._resident._runs == set()
         copy.kernel(copy.source, copy.target)
         assert copy.copied()
 
@@ -477,7 +522,7 @@ def test_a_call_that_is_interrupted_is_aborted() -> None:
             with copy.hang() as hanging, pytest.raises(Interrupt):
                 hanging(copy.source, copy.target)
             assert not copy.source.in_use
-            assert copy.program._runs == set()
+            assert copy.program._resident._runs == set()
             copy.kernel(copy.source, copy.target)
             assert copy.copied()
     finally:
@@ -590,7 +635,7 @@ def test_contexts_are_given_up_least_recently_used_first(name: str) -> None:
         kernels[0](source, target)  # now the second is the one used longest ago
         extra = NpuProgram.load(device, named(limit))
         assert len(device.contexts()) == limit
-        alive = [p._context is not None and not p._context.closed for p in programs]
+        alive = [p._resident._context is not None for p in programs]
         assert alive == [True, False, *[True] * (limit - 2)]
         # Used again, it gets a context again.
         kernels[1](source, target)
@@ -633,7 +678,7 @@ def test_contexts_of_others_make_ours_give_way() -> None:
         theirs = [other.context(1) for _ in range(4)]
         ours = [NpuProgram.load(device, named(i)) for i in range(2)]
         third = NpuProgram.load(device, named(3))
-        assert ours[0]._context is None
+        assert ours[0]._resident._context is None
         theirs += [other.context(1) for _ in range(0)]
         for program in (*ours, third):
             program.close()
