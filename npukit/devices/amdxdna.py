@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import operator
 import threading
 import warnings
 import weakref
@@ -43,6 +44,8 @@ from .drm import DrmDevice
 
 HEAP_CHUNK = 64 << 20
 """Heaps are made of pieces of this size, and mapped at multiples of it."""
+SLICE_ALIGN = 32 << 10
+"""Slices of the heap begin at multiples of it (the driver's dev_mem_buf_shift)."""
 MAX_ARGUMENTS = 4095
 MAX_CUS = 32
 CMD_BYTES = 4096
@@ -585,7 +588,7 @@ class AmdxdnaDevice(DrmDevice):
         *,
         heap_size: int = HEAP_CHUNK,
     ) -> None:
-        if heap_size <= 0 or heap_size % HEAP_CHUNK:
+        if operator.index(heap_size) <= 0 or heap_size % HEAP_CHUNK:
             raise ValueError(f"a heap of {heap_size} bytes: it is a multiple of {HEAP_CHUNK}")
         self._contexts: weakref.WeakSet[HwContext] = weakref.WeakSet()
         self.dependents: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -673,8 +676,7 @@ class AmdxdnaDevice(DrmDevice):
         ``heap_size`` of the class and ``grow_heap`` for the heap.
         """
         kind = BoKind(kind)
-        if size < 1:
-            raise ValueError(f"a buffer of {size} bytes")
+        footprint(size, kind)
         if kind is BoKind.HEAP:
             raise ValueError("the device makes its heap itself; see grow_heap()")
         if kind is BoKind.DEV and size > self.heap_max:
@@ -725,20 +727,23 @@ class AmdxdnaDevice(DrmDevice):
         """A hardware context of ``columns`` columns, configured with ``units`` if any are given.
 
         Contexts are few (``resources``) and dear to make: DeviceBusy when all are taken.
-        ProgramError for more columns than the NPU has.
+        ProgramError for more columns than the NPU has, ValueError for a wish of over 32 bits.
         """
-        if not 1 <= columns <= self.columns:
+        if not 1 <= operator.index(columns) <= self.columns:
             raise ProgramError(
                 path=self.path, hint=f"{columns} columns: this NPU has {self.columns}"
             )
-        qos = abi.amdxdna_qos_info(
-            gops=gops,
-            fps=fps,
-            dma_bandwidth=dma_bandwidth,
-            latency=latency,
-            frame_exec_time=frame_exec_time,
-            priority=int(Priority(priority)),
-        )
+        wishes = {
+            "gops": gops,
+            "fps": fps,
+            "dma_bandwidth": dma_bandwidth,
+            "latency": latency,
+            "frame_exec_time": frame_exec_time,
+        }
+        for name, number in {**wishes, "ops_per_cycle": ops_per_cycle}.items():
+            if not 0 <= operator.index(number) < 1 << 32:
+                raise ValueError(f"{name}={number}: it has 32 bits")
+        qos = abi.amdxdna_qos_info(**wishes, priority=int(Priority(priority)))
         try:
             answer = self.call(
                 abi.DRM_IOCTL_AMDXDNA_CREATE_HWCTX,
@@ -942,6 +947,8 @@ class AmdxdnaDevice(DrmDevice):
 
     def memory_usage(self, pid: int) -> tuple[int, int, int] | None:
         """Bytes of all buffers, of internal ones and of the heap's slices of a process."""
+        if not 0 < operator.index(pid) < 1 << 63:
+            raise ValueError(f"process {pid}")
         usage = abi.amdxdna_drm_bo_usage(pid=pid)
         try:
             self.call(
@@ -970,6 +977,17 @@ def _reserve(kernel: Kernel, size: int) -> Mapping:
 
 def _page_round(size: int) -> int:
     return -(-size // _fast.PAGE_SIZE) * _fast.PAGE_SIZE
+
+
+def footprint(size: int, kind: BoKind) -> int:
+    """Bytes that a buffer takes: pages, or of the heap all that no other slice can have.
+
+    ValueError for a size below 1, TypeError for one that is no integer.
+    """
+    if operator.index(size) < 1:
+        raise ValueError(f"a buffer of {size} bytes")
+    unit = max(_fast.PAGE_SIZE, SLICE_ALIGN) if kind is BoKind.DEV else _fast.PAGE_SIZE
+    return -(-size // unit) * unit
 
 
 def _text(raw: ctypes.Array[Any]) -> str:
@@ -1027,4 +1045,5 @@ __all__ = [
     "Submission",
     "TimelineWait",
     "check_timeout",
+    "footprint",
 ]

@@ -2,6 +2,7 @@
 import errno
 import gc
 import inspect
+import math
 import os
 import re
 import warnings
@@ -135,6 +136,33 @@ def test_questions_that_an_older_driver_does_not_know_have_no_answer() -> None:
                 _ = device.power_mode
     assert Quirks.of((0, 0)) == Quirks(needs_arguments=True, has_get_array=False)
     assert Quirks.of((1, 0)) == Quirks(needs_arguments=False, has_get_array=True)
+
+
+def test_numbers_that_make_no_sense_are_refused(device: AmdxdnaDevice) -> None:
+    for kind in (BoKind.SHARE, BoKind.DEV, BoKind.CMD):
+        for size in (0, -1, -(1 << 64)):
+            with pytest.raises(ValueError, match=f"a buffer of {size} bytes"):
+                device.alloc(size, kind)
+        for size in (1.5, math.nan, math.inf):
+            with pytest.raises(TypeError):
+                device.alloc(size, kind)  # type: ignore[arg-type]
+    names = ("gops", "fps", "dma_bandwidth", "latency", "frame_exec_time", "ops_per_cycle")
+    for name in names:
+        for wish in (-1, 1 << 32):
+            with pytest.raises(ValueError, match=f"{name}={wish}"):
+                device.context(1, **{name: wish})
+    with pytest.raises(TypeError):
+        device.context(1.5)  # type: ignore[arg-type]
+    for pid in (0, -1, 1 << 63):
+        with pytest.raises(ValueError, match=f"process {pid}"):
+            device.memory_usage(pid)
+    with device.context(1) as context:
+        for seq in (-1, 1 << 64):
+            with pytest.raises(ValueError, match=f"command {seq}"):
+                context.wait(seq, 0)
+    for heap_size in (math.nan, float(HEAP_CHUNK)):
+        with pytest.raises(TypeError):
+            AmdxdnaDevice(device.path, device.kernel, heap_size=heap_size)  # type: ignore[arg-type]
 
 
 def test_buffers_are_mapped_and_have_an_address(device: AmdxdnaDevice) -> None:

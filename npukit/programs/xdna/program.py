@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+import operator
 import struct
 import threading
 import weakref
@@ -40,6 +41,7 @@ from npukit.devices.amdxdna import (
     HwContext,
     Submission,
     check_timeout,
+    footprint,
 )
 from npukit.ioctl import DeviceBusy, DeviceClosed, DeviceLost, NpuError, ProgramError, WaitTimeout
 
@@ -53,12 +55,25 @@ Mode = Literal["r", "w", "rw"]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A buffer argument: what the kernel expects to find there and whether it writes it."""
+    """A buffer argument: what the kernel expects to find there and whether it writes it.
+
+    ValueError for a negative shape, a dtype of Python objects or an unknown mode; TypeError for
+    a shape of other than integers.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: npt.DTypeLike
     mode: Mode = "rw"
+
+    def __post_init__(self) -> None:
+        shape = tuple(map(operator.index, self.shape))
+        if np.dtype(self.dtype).hasobject:
+            raise ValueError(f"{self.name}: {np.dtype(self.dtype)} is no data")
+        if min(shape, default=1) < 0:
+            raise ValueError(f"{self.name}: the shape {shape} is negative")
+        if self.mode not in ("r", "w", "rw"):
+            raise ValueError(f"{self.name}: the mode {self.mode!r} is none of r, w and rw")
 
     @property
     def nbytes(self) -> int:
@@ -72,15 +87,15 @@ class Binding:
 class KernelContract:
     """The bindings of a kernel, in the order of its buffer arguments.
 
-    ValueError for none, for two of one name, an empty shape or an unknown mode.
+    ValueError for none, for two of one name, or an empty shape.
     """
 
     def __init__(self, *bindings: Binding) -> None:
         if not bindings or len({binding.name for binding in bindings}) != len(bindings):
             raise ValueError("a contract has at least one binding, each of its own name")
         for binding in bindings:
-            if binding.mode not in ("r", "w", "rw") or binding.nbytes <= 0:
-                raise ValueError(f"{binding}: a mode of r, w or rw and some bytes are needed")
+            if binding.nbytes == 0:
+                raise ValueError(f"{binding}: a contract is about some bytes")
         self.bindings = bindings
         # Asked for at each launch.
         self._sizes = [binding.nbytes for binding in bindings]
@@ -122,9 +137,7 @@ class Reservation:
 
     def release(self) -> None:
         """Give it back. Idempotent."""
-        if self._held:
-            self._held = False
-            self._budget._give(self.size)
+        self._budget._give(self)
 
     close = release
     """So that a device can hold it in quarantine."""
@@ -133,11 +146,15 @@ class Reservation:
 class MemoryBudget:
     """So many bytes, for the buffers of the programs that it is given to.
 
+    A buffer is charged what it takes: whole pages, and of the heap, in which slices begin at
+    multiples of 32 KiB, all up to the next. ValueError for a negative limit, TypeError for one
+    that is no integer.
+
     Synchronization: any thread.
     """
 
     def __init__(self, limit: int) -> None:
-        if limit < 0:
+        if operator.index(limit) < 0:
             raise ValueError(f"a budget of {limit} bytes")
         self.limit = limit
         self._used = 0
@@ -149,9 +166,14 @@ class MemoryBudget:
         return self._used
 
     def reserve(self, size: int, what: str = "a buffer") -> Reservation:
-        """Take ``size`` bytes; NpuError (ENOMEM) when that would be over the limit."""
+        """Take ``size`` bytes; NpuError (ENOMEM) when that would be over the limit.
+
+        ValueError for a negative size, TypeError for one that is no integer.
+        """
+        if operator.index(size) < 0:
+            raise ValueError(f"a reservation of {size} bytes")
         with self._lock:
-            if size < 0 or self._used + size > self.limit:
+            if self._used + size > self.limit:
                 raise NpuError(
                     errno.ENOMEM,
                     "the memory budget is used up",
@@ -161,9 +183,11 @@ class MemoryBudget:
             self._used += size
         return Reservation(self, size)
 
-    def _give(self, size: int) -> None:
+    def _give(self, reservation: Reservation) -> None:
         with self._lock:
-            self._used -= size
+            if reservation._held:
+                reservation._held = False
+                self._used -= reservation.size
 
 
 class _Shared:
@@ -271,7 +295,9 @@ class _Resident:
                 raise ProgramError(path=path, hint=f"no PDI serves the compute unit {unit.name}")
             self._images.append((unit.pdi, unit.kernel.functional))
         if self.budget is not None:
-            size = sum(len(pdi.image) for pdi in {id(pdi): pdi for pdi, _ in self._images}.values())
+            # Units of one image share its slice.
+            images = {pdi.digest: len(pdi.image) for pdi, _ in self._images if len(pdi.image)}
+            size = sum(footprint(size, BoKind.DEV) for size in images.values())
             self._reservations.append(self.budget.reserve(size, "the program's PDIs"))
 
     def _make_context(self) -> HwContext:
@@ -291,7 +317,7 @@ class _Resident:
     def alloc(self, size: int, kind: BoKind = BoKind.SHARE) -> AmdxdnaBuffer:
         if self.budget is None:
             return self.device.alloc(size, kind)
-        reservation = self.budget.reserve(size)
+        reservation = self.budget.reserve(footprint(size, kind))
         try:
             buffer = self.device.alloc(size, kind)
         except BaseException:
