@@ -314,7 +314,7 @@ AMDXDNA_SENSOR_TYPE_COLUMN_UTILIZATION = 1
 
 
 class amdxdna_drm_query_sensor(Struct):
-    """A value is ``input`` times 10^``unitm`` ``units``."""
+    """``units`` are those of ``input`` ("mW"); 10^``unitm`` leads to the unit without prefix."""
 
     _size_ = 168
     _fields_ = [

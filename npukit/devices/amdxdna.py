@@ -86,7 +86,7 @@ class PowerMode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sensor:
-    """A reading: ``value`` ``units`` (W, %, C)."""
+    """A reading: ``value`` ``units``, without prefixes (W, %, C)."""
 
     label: str
     value: float
@@ -869,14 +869,17 @@ class AmdxdnaDevice(DrmDevice):
         }
 
     def sensors(self) -> list[Sensor] | None:
+        """Total power, and the utilization of each column; None where the driver has no sensors.
+
+        Of power the driver says ``input`` 500, ``unitm`` -3 and "mW": 500 mW, which is 500 * 10^-3
+        W. So 10^``unitm`` leads to the unit without its prefix.
+        """
         cls = abi.amdxdna_drm_query_sensor
         raw = self._info_bytes(abi.DRM_AMDXDNA_QUERY_SENSORS, 32 * ctypes.sizeof(cls))
         if raw is None:
             return None
         rows = (cls * (len(raw) // ctypes.sizeof(cls))).from_buffer_copy(raw)
-        return [
-            Sensor(_text(row.label), row.input * 10.0**row.unitm, _text(row.units)) for row in rows
-        ]
+        return [_sensor(row) for row in rows if row.input != _NO_READING]
 
     def resources(self) -> Resources | None:
         """What the NPU has, and what all processes take of it. None before Linux 6.19."""
@@ -988,6 +991,19 @@ def footprint(size: int, kind: BoKind) -> int:
         raise ValueError(f"a buffer of {size} bytes")
     unit = max(_fast.PAGE_SIZE, SLICE_ALIGN) if kind is BoKind.DEV else _fast.PAGE_SIZE
     return -(-size // unit) * unit
+
+
+_NO_READING = (1 << 32) - 1
+"""A sensor's input where the platform does not tell the driver."""
+_PREFIXES = {-6: "u", -3: "m", 3: "k", 6: "M"}
+
+
+def _sensor(row: abi.amdxdna_drm_query_sensor) -> Sensor:
+    units = _text(row.units)
+    prefix = _PREFIXES.get(row.unitm)
+    if prefix is not None and len(units) > 1:
+        units = units.removeprefix(prefix)
+    return Sensor(_text(row.label), row.input * 10.0**row.unitm, units)
 
 
 def _text(raw: ctypes.Array[Any]) -> str:

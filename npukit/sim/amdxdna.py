@@ -214,6 +214,10 @@ class Context:
         self.file = file
         self.qos = qos
         self.id = 0
+        """Its file's number for it."""
+        taken = {other.firmware_id for other in file.device.contexts()}
+        self.firmware_id: int = next(i for i in range(len(taken) + 1) if i not in taken)
+        """The device's number for it, below the limit of contexts."""
         self.columns = columns
         self.start_column = start
         self.timeline = syncobj.Syncobj(file.kernel)
@@ -920,7 +924,8 @@ class XdnaSim(DrmDeviceSim):
             entries = [bytes(self._entry(c))[:size] for c in self.contexts()]
             fits = min(arg.buffer_size // size, len(entries))
             caller.copy_to_user(arg.buffer, b"".join(entries[:fits]))
-            arg.buffer_size = fits * size
+            # The driver gives what is left of the room, not what it used.
+            arg.buffer_size -= fits * size
         elif param == abi.DRM_AMDXDNA_QUERY_TELEMETRY:
             self._telemetry(caller, arg)
         else:
@@ -995,7 +1000,7 @@ class XdnaSim(DrmDeviceSim):
 
         busy = sum(bool(context.jobs) for context in self.contexts())
         power = sensor(
-            b"Total Power", b"W", input=300 + 900 * busy, unitm=-3,
+            b"Total Power", b"mW", input=300 + 900 * busy, unitm=-3,
             type=abi.AMDXDNA_SENSOR_TYPE_POWER,
         )  # fmt: skip
         columns = [
@@ -1016,8 +1021,9 @@ class XdnaSim(DrmDeviceSim):
         raw = caller.copy_from_user(arg.buffer, head)
         header = abi.amdxdna_drm_query_telemetry_header.from_buffer_copy(raw)
         header.major, header.minor, header.map_num_elements = 1, 1, limit
-        ids = [context.id for context in self.contexts()][:limit]
-        ids += [0] * (limit - len(ids))
+        ids = [0] * limit
+        for context in self.contexts():
+            ids[context.firmware_id] = context.id
         caller.copy_to_user(arg.buffer, bytes(header) + struct.pack(f"<{limit}I", *ids))
         caller.copy_to_user(arg.buffer + size, bytes(arg.buffer_size - size))
 
@@ -1027,7 +1033,7 @@ class XdnaSim(DrmDeviceSim):
             context_id=context.id,
             start_col=context.start_column,
             num_col=context.columns,
-            hwctx_id=context.id,
+            hwctx_id=context.firmware_id,
             pid=context.file.pid,
             command_submissions=context.seq,
             command_completions=context.completed,

@@ -698,6 +698,9 @@ def test_get_info(node: Raw) -> None:
     )
     assert answer.buffer_size == 168 * (1 + meta.cols)
     assert bytes(sensors[0].label).startswith(b"Total Power\0")
+    # As the driver has it: milliwatts, and the power of ten that makes them watts.
+    assert (bytes(sensors[0].units).rstrip(b"\0"), sensors[0].unitm) == (b"mW", -3)
+    assert sensors[0].input == 300
     answer = node.ok(GET_INFO, param=4, buffer=ctypes.addressof(sensors), buffer_size=167)
     assert answer.buffer_size == 0
     assert node.ask(GET_INFO, param=1, buffer=8, buffer_size=64)[0] == errno.EFAULT
@@ -706,6 +709,35 @@ def test_get_info(node: Raw) -> None:
     assert node.ask(GET_INFO, **fields, buffer_size=16)[0] == errno.EINVAL
     assert node.ask(GET_INFO, **fields, buffer_size=256)[0] == 0
     assert struct.unpack_from("<I", room.raw, 12)[0] == (16 if strix else 6)
+
+
+def test_contexts_are_known_by_their_files_number_and_by_the_firmwares(client: Client) -> None:
+    """The first counts from 1 in each file, the second from 0 on the device."""
+    node = client.node
+    with Raw(node.kernel, NODE) as second:
+        other = Client(second)
+        own = [client.context()[1].handle for _ in range(2)]
+        theirs = other.context()[1].handle
+        assert (own, theirs) == ([1, 2], 1)
+        node.ok(abi.DRM_IOCTL_AMDXDNA_DESTROY_HWCTX, handle=1)
+        # The firmware's number 0 is free again; the file counts on.
+        assert client.context()[1].handle == 3
+        rows = (abi.amdxdna_drm_hwctx_entry * 4)()
+        size = ctypes.sizeof(abi.amdxdna_drm_hwctx_entry)
+        fields = {"buffer": ctypes.addressof(rows)}
+        answer = node.ok(GET_ARRAY, param=0, element_size=size, num_element=4, **fields)
+        seen = {(row.context_id, row.hwctx_id) for row in rows[: answer.num_element]}
+        assert seen == {(2, 1), (1, 2), (3, 0)}
+        # The older question is answered with the room that is left.
+        short = ctypes.sizeof(abi.amdxdna_drm_query_hwctx)
+        for room, count in ((10 * short + 5, 3), (2 * short + 5, 2), (short - 1, 0)):
+            space = ctypes.create_string_buffer(room)
+            fields = {"buffer": ctypes.addressof(space), "buffer_size": room}
+            assert node.ok(GET_INFO, param=5, **fields).buffer_size == room - count * short
+        space = ctypes.create_string_buffer(256)
+        node.ok(GET_INFO, param=10, buffer=ctypes.addressof(space), buffer_size=256)
+        assert struct.unpack_from("<16I", space.raw, 16) == (3, 2, 1, *[0] * 13)
+        other.close()
 
 
 def test_get_array_and_the_memory_of_a_process(client: Client) -> None:
