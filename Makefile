@@ -21,7 +21,8 @@ help:
 	@echo 'make bench   benchmarks, each beside its baseline'
 	@echo 'make abi-kernels   check the ABI against Debian kernels of both architectures'
 	@echo 'make abi-snapshots   make the stored ABI of each kernel version again and compare'
-	@echo 'make soak   a million manager events, a minute of DSP calls, 500 kills at random moments'
+	@echo 'make soak   a million manager events, a minute of DSP calls, 100,000 mutated xclbins and'
+	@echo '            streams, 500 kills at random moments'
 	@echo 'make preload-aarch64   the library of the preload door for AArch64 programs'
 	@echo 'make sanitize   the C self-test and 100,000 NPU streams under AddressSanitizer and UBSan'
 	@echo 'make selftest-aarch64   the C self-test, cross-compiled, under qemu-user'
@@ -97,6 +98,7 @@ npukit/sim/preload-aarch64.so: csrc/preload.c
 soak: dev
 	$(BIN)/python tests/manager/soak.py
 	$(BIN)/python tests/devices/hexagon_soak.py 60
+	$(BIN)/python tests/programs/xdna/fuzz.py 100000
 	NPUKIT_KILLS=500 $(BIN)/python -m pytest tests/sim/test_run.py tests/sim/test_preload.py \
 	    -k 'moment or churn'
 
