@@ -9,6 +9,8 @@ import click
 
 from npukit.programs.xdna import txn as stream
 
+from .xclbin import write
+
 
 @click.group()
 def txn() -> None:
@@ -24,12 +26,14 @@ def dis(file: BinaryIO) -> None:
 
 @txn.command()
 @click.argument("file", type=click.File("rb"))
-@click.option("-o", "--output", type=click.File("wb"), help="Write the binary stream here.")
-def asm(file: BinaryIO, output: BinaryIO | None) -> None:
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False), help="Write the binary stream here."
+)
+def asm(file: BinaryIO, output: str | None) -> None:
     """Assemble FILE; without --output the words are printed, one hexadecimal word a line."""
     result = stream.read(file.read())
     if output is not None:
-        output.write(result.to_bytes())
+        write(output, result.to_bytes())
     else:
         click.echo(stream.to_hex(result), nl=False)
 

@@ -3,25 +3,48 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from npukit.ioctl import NpuError
 from npukit.programs.xdna.xclbin import Xclbin, build, kind_name
 
 MANIFEST = "sections.json"
+T = TypeVar("T")
 
 
 def _open(path: str) -> Xclbin:
     """The container in a file, mapped for as long as it lives."""
-    with open(path, "rb") as file:
+    with failures(path), open(path, "rb") as file:
         if file.seek(0, os.SEEK_END) == 0:
             return Xclbin(b"")
-        return Xclbin(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return Xclbin(memoryview(data))
+
+
+@contextlib.contextmanager
+def failures(path: str | Path) -> Iterator[None]:
+    """Says of a file that cannot be read or written why."""
+    try:
+        yield
+    except NpuError:
+        raise
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or path}: {error.strerror}") from None
+
+
+def write(path: str | Path, data: bytes | memoryview) -> None:
+    """A file of ``data``; "-" is stdout."""
+    with failures(path), click.open_file(os.fspath(path), "wb") as file:
+        file.write(data)
+        file.flush()
 
 
 @click.group()
@@ -133,18 +156,19 @@ def extract(path: str, output: str) -> None:
 
     sections.json says which section is which; `npukit xclbin build` makes a container of it again.
     """
-    folder = Path(output)
-    folder.mkdir(parents=True, exist_ok=True)
     file = _open(path)
+    folder = Path(output)
+    with failures(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for index, section in enumerate(file.sections):
         name = f"{index:02d}-{kind_name(section.kind)}.bin"
-        (folder / name).write_bytes(section.data)
+        write(folder / name, section.data)
         rows.append({"kind": section.kind, "name": section.name, "file": name})
         click.echo(f"{name}  {len(section.data)} bytes")
     for index, pdi in enumerate(file.partition.pdis if file.partition else ()):
         name = f"pdi-{index}-{pdi.uuid.hex()}.pdi"
-        (folder / name).write_bytes(pdi.image)
+        write(folder / name, pdi.image)
         click.echo(f"{name}  {len(pdi.image)} bytes")
     head = {
         "uuid": file.uuid.hex(),
@@ -153,7 +177,21 @@ def extract(path: str, output: str) -> None:
         "platform": file.vbnv,
         "sections": rows,
     }
-    (folder / MANIFEST).write_text(json.dumps(head, indent=2) + "\n")
+    write(folder / MANIFEST, (json.dumps(head, indent=2) + "\n").encode())
+
+
+def _part(base: Path, name: str) -> bytes:
+    """What a file of the folder holds, and of nowhere else."""
+    path = (base / name).resolve()
+    if not path.is_relative_to(base.resolve()):
+        raise ValueError(f"{name} is not in {base}")
+    return path.read_bytes()
+
+
+def _typed(value: Any, kind: type[T]) -> T:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
 
 
 @xclbin.command("build")
@@ -168,18 +206,18 @@ def build_(folder: str, output: str) -> None:
     try:
         head = json.loads((base / MANIFEST).read_text())
         sections = [
-            (int(row["kind"]), str(row.get("name", "")), (base / row["file"]).read_bytes())
+            (_typed(row["kind"], int), _typed(row.get("name", ""), str), _part(base, row["file"]))
             for row in head["sections"]
         ]
         major, minor, patch = head.get("version", (2, 25, 0))
         data = build(
             sections,
             uuid=bytes.fromhex(head["uuid"]) if "uuid" in head else None,
-            version=(major, minor, patch),
-            timestamp=head.get("timestamp", 0),
-            vbnv=head.get("platform", ""),
+            version=(_typed(major, int), _typed(minor, int), _typed(patch, int)),
+            timestamp=_typed(head.get("timestamp", 0), int),
+            vbnv=_typed(head.get("platform", ""), str),
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise click.ClickException(f"{base / MANIFEST}: {error!r}") from None
-    Path(output).write_bytes(data)
+    write(output, data)
     click.echo(f"{output}  {len(data)} bytes, uuid {Xclbin(data).uuid.hex()}")

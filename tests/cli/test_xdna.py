@@ -59,6 +59,71 @@ def test_a_wrong_manifest_is_named(tmp_path: Path) -> None:
         assert "sections.json" in result.output
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"version": [999, 2, 3]},
+        {"version": [1, 2, "3"]},
+        {"timestamp": -1},
+        {"timestamp": 1 << 64},
+        {"timestamp": 1.5},
+        {"platform": 5},
+        {"platform": "x" * 65},
+        {"uuid": 5},
+        {"uuid": "00"},
+        {"sections": [{"kind": -1, "file": "part"}]},
+        {"sections": [{"kind": 1 << 32, "file": "part"}]},
+        {"sections": [{"kind": 1.5, "file": "part"}]},
+        {"sections": [{"kind": 6, "file": "part", "name": 5}]},
+        {"sections": [{"kind": 6, "file": 5}]},
+        {"sections": [{"kind": 6, "file": "none"}]},
+        {"sections": [{"kind": 6, "file": "part\0"}]},
+        {"sections": [{"kind": 6, "file": "../secret"}]},
+        {"sections": [{"kind": 6, "file": "link"}]},
+        {"sections": ["kind"]},
+        {"sections": 5},
+    ],
+)
+def test_numbers_and_names_of_a_manifest_that_do_not_fit(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    (tmp_path / "secret").write_bytes(b"not for the container")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "part").write_bytes(b"data")
+    (folder / "link").symlink_to("../secret")
+    (folder / "sections.json").write_text(json.dumps({"sections": [], **changes}))
+    output = tmp_path / "out"
+    result = run(xclbin_group, "build", folder, "-o", output)
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert (result.exit_code, output.exists()) == (1, False)
+    assert "sections.json: " in result.output
+    # An absolute name is no way out either.
+    changes = {"sections": [{"kind": 6, "file": str(tmp_path / "secret")}]}
+    (folder / "sections.json").write_text(json.dumps(changes))
+    assert "is not in" in run(xclbin_group, "build", folder, "-o", output).output
+
+
+def test_a_file_that_cannot_be_written_is_named(container: Path, tmp_path: Path) -> None:
+    parts, listing = tmp_path / "parts", tmp_path / "i.asm"
+    assert run(xclbin_group, "extract", container, "-o", parts).exit_code == 0
+    asm = Assembler()
+    asm.noop()
+    listing.write_bytes(asm.finish().to_bytes())
+    for group, *arguments in (
+        (xclbin_group, "build", parts, "-o", "/dev/full"),
+        (xclbin_group, "build", parts, "-o", tmp_path / "none" / "x"),
+        (xclbin_group, "extract", container, "-o", "/proc/x"),
+        (xclbin_group, "extract", container, "-o", listing / "x"),
+        (txn_group, "asm", listing, "-o", "/dev/full"),
+        (txn_group, "asm", listing, "-o", tmp_path / "none" / "x"),
+    ):
+        result = run(group, *arguments)
+        assert isinstance(result.exception, SystemExit), result.exception
+        assert result.exit_code == 1
+        assert str(arguments[-1]) in result.output
+
+
 def test_what_is_no_container_is_said(tmp_path: Path) -> None:
     for data in (b"", b"hello" * 200):
         path = tmp_path / "x"

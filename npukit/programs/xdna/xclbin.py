@@ -633,12 +633,15 @@ def build(
     place = _HEADER.size + len(rows) * _SECTION.size
     for kind, name, data in rows:
         gap = -place % _ALIGN
-        table.append(_SECTION.pack(kind, _padded(name, 16), place + gap, len(data)))
+        entry = (kind, _padded(name, 16), place + gap, len(data))
+        table.append(_packed(f"section {name!r} of kind {kind}", _SECTION, *entry))
         parts += [bytes(gap), data]
         place += gap + len(data)
     major, minor, patch = version
     header = bytearray(
-        _HEADER.pack(
+        _packed(
+            f"version {version}, timestamp {timestamp} or another number of the header",
+            _HEADER,
             MAGIC,
             -1,
             unique_id,
@@ -662,6 +665,13 @@ def build(
     return b"".join([header, *table, *parts])
 
 
+def _packed(what: str, layout: struct.Struct, *values: object) -> bytes:
+    try:
+        return layout.pack(*values)
+    except struct.error as error:
+        raise ValueError(f"{what} does not fit its field: {error}") from None
+
+
 def _padded(text: str, room: int) -> bytes:
     raw = _raw(text)
     if len(raw) > room:
@@ -671,19 +681,24 @@ def _padded(text: str, room: int) -> bytes:
 
 def encode_ips(ips: Sequence[Ip]) -> bytes:
     """Section IP_LAYOUT."""
-    rows = [_IP.pack(ip.type, ip.properties, ip.base, _padded(ip.name, 64)) for ip in ips]
+    rows = [
+        _packed(repr(ip), _IP, ip.type, ip.properties, ip.base, _padded(ip.name, 64)) for ip in ips
+    ]
     return struct.pack("<i4x", len(ips)) + b"".join(rows)
 
 
 def encode_memories(memories: Sequence[Memory]) -> bytes:
     """Section MEM_TOPOLOGY or ASK_GROUP_TOPOLOGY."""
-    rows = [_MEMORY.pack(m.type, m.used, m.size_kib, m.base, _padded(m.tag, 16)) for m in memories]
+    rows = [
+        _packed(repr(m), _MEMORY, m.type, m.used, m.size_kib, m.base, _padded(m.tag, 16))
+        for m in memories
+    ]
     return struct.pack("<i4x", len(memories)) + b"".join(rows)
 
 
 def encode_connections(connections: Sequence[Connection]) -> bytes:
     """Section CONNECTIVITY or ASK_GROUP_CONNECTIVITY."""
-    rows = [_CONNECTION.pack(c.argument, c.ip, c.memory) for c in connections]
+    rows = [_packed(repr(c), _CONNECTION, c.argument, c.ip, c.memory) for c in connections]
     return struct.pack("<i", len(connections)) + b"".join(rows)
 
 
@@ -703,12 +718,16 @@ class _Writer:
     def reserve(self, size: int) -> int:
         return self.put(bytes(size))
 
+    def fill(self, place: int, what: str, layout: struct.Struct, *values: object) -> None:
+        self.out[place : place + layout.size] = _packed(what, layout, *values)
+
     def array(self, values: Sequence[int], code: str) -> tuple[int, int]:
-        return len(values), self.put(struct.pack(f"<{len(values)}{code}", *values))
+        layout = struct.Struct(f"<{len(values)}{code}")
+        return len(values), self.put(_packed(f"one of {values}", layout, *values))
 
 
 def encode_partition(partition: AiePartition) -> bytes:
-    """Section AIE_PARTITION. ValueError when a PDI is too large."""
+    """Section AIE_PARTITION. ValueError when a PDI is too large, or a number for its field."""
     writer = _Writer(_PARTITION.size)
     name = writer.put(_raw(partition.name) + b"\0")
     columns = writer.array(partition.start_columns, "H")
@@ -726,14 +745,17 @@ def encode_partition(partition: AiePartition) -> bytes:
                 *writer.array(group.dpu_kernel_ids, "Q"),
                 *writer.array(group.pre_cdo_groups, "I"),
             )
-            _CDO_GROUP.pack_into(writer.out, groups_at + number * _CDO_GROUP.size, *row)
+            writer.fill(groups_at + number * _CDO_GROUP.size, f"{group}", _CDO_GROUP, *row)
         place = pdis_at + index * _PDI.size
         counted = (len(pdi.image), image_at, len(pdi.cdo_groups), groups_at)
-        _PDI.pack_into(writer.out, place, pdi.uuid, *counted)
+        if len(pdi.uuid) != 16:
+            raise ValueError("a UUID has 16 bytes")
+        writer.fill(place, f"PDI {index}", _PDI, pdi.uuid, *counted)
     commit = partition.kernel_commit_id
-    _PARTITION.pack_into(
-        writer.out,
+    writer.fill(
         0,
+        f"a number of {partition.name!r}",
+        _PARTITION,
         partition.schema,
         name,
         partition.ops_per_cycle,
