@@ -22,8 +22,17 @@ from enum import StrEnum
 
 from npukit.ioctl import NpuError
 from npukit.ioctl.kernel import round_to_page
-from npukit.manager.backends import PROT_READ, PROT_WRITE, Backend, FileSegment, Held
+from npukit.manager.backends import (
+    MOST,
+    PROT_READ,
+    PROT_WRITE,
+    Backend,
+    FileSegment,
+    Held,
+    is_whole,
+)
 from npukit.manager.buffers import (
+    LARGEST,
     BufferRequest,
     BufferState,
     BufferType,
@@ -284,11 +293,11 @@ class Allocator:
         if entries.get(request_id) is entry:
             del entries[request_id]
         entry.state = BufferState.GONE
+        charged, entry.charged = entry.charged, 0
+        self._used[self.heaps.index(entry.heap)] -= charged
         held, entry.held = entry.held, None
         if held is not None and not entry.busy:
             held.close()
-        charged, entry.charged = entry.charged, 0
-        self._used[self.heaps.index(entry.heap)] -= charged
         return charged
 
     def _say_freed(self, size: int) -> None:
@@ -299,7 +308,7 @@ class Allocator:
 
     def _charge(self, entry: _Entry) -> int:
         """Charge a request to its heap, making room if need be; 0 or why not."""
-        size = round_to_page(entry.request.size)
+        size = round_to_page(int(entry.request.size))
         heap = entry.heap
         index = self.heaps.index(heap)
         for attempt in range(2):
@@ -321,60 +330,89 @@ class Allocator:
         request, session = entry.request, entry.session
         if entry.gone:
             return
-        code = self._charge(entry)
         held: Held | None = None
         grant: Grant | None = None
-        if code == 0:
-            name = f"npubuf-{session.pid}-{request.request_id}"
-            try:
+        code = (
+            errno.EIO
+        )  # of a mistake of ours or of a receiver: the client is answered all the same
+        try:
+            code = self._charge(entry)
+            if code == 0:
+                name = f"npubuf-{session.pid}-{request.request_id}"
                 backend = entry.heap.backend
+                code = errno.EIO
                 held = backend.alloc(request.size, name, request.protection, request.segment)
                 grant = Grant(held.share(), held.size, backend.counts_maps)
-            except (OSError, MemoryError) as error:
-                code = getattr(error, "errno", None) or errno.ENOMEM
-                _log.info("request %s: %s", request, error)
+                code = 0
+        except (OSError, MemoryError) as error:
+            code = getattr(error, "errno", None) or errno.ENOMEM
+            _log.info("request %s: %s", request, error)
+        finally:
+            self._allocated(entry, held, grant, code)
+
+    def _allocated(self, entry: _Entry, held: Held | None, grant: Grant | None, code: int) -> None:
+        """Enter in the books how an allocation went, and tell the client."""
+        session = entry.session
         with self._lock:
             alive = not entry.gone
             if alive and grant is not None:
                 entry.held, entry.state = held, BufferState.ALLOCATED
             else:
-                if grant is not None:
-                    entry.heap.backend.kernel.close(grant.fd)
-                    grant = None
+                self._take_back_grant(entry, grant)
+                grant = None
+                self._forget(entry)
                 if held is not None:
                     held.close()
-                self._forget(entry)
         if alive:
-            session._tell(session.receiver.on_get_buffer, request.request_id, grant, code)
+            session._tell(session.receiver.on_get_buffer, entry.request.request_id, grant, code)
+
+    def _take_back_grant(self, entry: _Entry, grant: Grant | None) -> None:
+        """Nobody is left to give it to."""
+        if grant is not None:
+            entry.heap.backend.kernel.close(grant.fd)
 
     def _load(self, entry: _Entry, segment: FileSegment) -> None:
-        session, request_id = entry.session, entry.request.request_id
         with self._lock:
             held = entry.held
             if entry.state is not BufferState.LOADING or held is None:
                 return
             entry.busy = True
-        code, moves = 0, held.moves
+        moves = held.moves
+        grant: Grant | None = None
+        code = errno.EIO
+        try:
+            code = self._fill(entry, held, segment)
+            if held.moves != moves and not held.lost:
+                grant = Grant(held.share(), held.size, entry.heap.backend.counts_maps)
+        except OSError as error:
+            code = error.errno or errno.EIO
+        finally:
+            if held.moves != moves and grant is None:
+                # The client's own descriptor is empty, and there is no other to give it.
+                held.close()
+            self._loaded(entry, held, grant, code)
+
+    def _fill(self, entry: _Entry, held: Held, segment: FileSegment) -> int:
+        """Load a buffer; 0 or why not."""
         try:
             if entry.maps and not entry.request.protection & PROT_WRITE:
                 raise NpuError(errno.EBUSY, hint="it is mapped")
             held.load(segment)
         except OSError as error:
-            code = error.errno or errno.EIO
             _log.info("load of %s: %s", entry.request, error)
-        grant, freed = None, 0
+            return error.errno or errno.EIO
+        return 0
+
+    def _loaded(self, entry: _Entry, held: Held, grant: Grant | None, code: int) -> None:
+        """Enter in the books how a load went, and tell the client."""
+        session, request_id = entry.session, entry.request.request_id
+        freed = 0
         with self._lock:
             entry.busy = False
             if entry.gone:
+                self._take_back_grant(entry, grant)
                 held.close()
                 return
-            if held.moves != moves and not held.lost:
-                try:
-                    grant = Grant(held.share(), held.size, entry.heap.backend.counts_maps)
-                except OSError as error:
-                    # The client's own descriptor is empty, and there is no other to give it.
-                    code = error.errno or errno.EIO
-                    held.close()
             lost = held.lost
             if lost:
                 freed = self._forget(entry)
@@ -419,7 +457,7 @@ class Session:
         return [self._supports(device, kind) for device, kind in pairs]
 
     def _supports(self, device: int, type: BufferType) -> bool | NpuError:
-        if device < 0 or type not in set(BufferType) - {BufferType.UNKNOWN}:
+        if not is_whole(device) or not is_whole(type, 1) or type not in set(BufferType):
             return NpuError(errno.EINVAL, hint=f"device {device}, buffer type {type!r}")
         return self._heap(device, type) is not None
 
@@ -428,6 +466,8 @@ class Session:
         return next((heap for heap in heaps if heap.serves(device, type)), None)
 
     def get_buffers(self, requests: Sequence[BufferRequest]) -> None:
+        if not all(isinstance(request, BufferRequest) for request in requests):
+            raise NpuError(errno.EINVAL, hint="what was sent is no buffer request")
         for request in requests:
             code = self._get_buffer(request)
             if code:
@@ -437,9 +477,11 @@ class Session:
         """Take a request in; 0, or why not."""
         if (
             not isinstance(self._supports(request.device, request.type), bool)
-            or request.size < 1
-            or request.protection & ~(PROT_READ | PROT_WRITE)
+            or not is_whole(request.request_id, -MOST)
+            or not is_whole(request.size, 1, LARGEST)
+            or not is_whole(request.protection, 0, PROT_READ | PROT_WRITE)
             or not _is_priority(request.priority)
+            or not (request.segment is None or _is_segment(request.segment))
         ):
             return errno.EINVAL
         heap = self._heap(request.device, request.type)
@@ -477,21 +519,23 @@ class Session:
         freed, missing = 0, []
         with self.allocator._lock:
             for request_id in request_ids:
-                entry = self._entries.get(request_id)
+                entry = self._find(request_id)
                 if entry is None:
                     missing.append(request_id)
                 else:
                     freed += self.allocator._forget(entry)
         self.allocator._say_freed(freed)
         if missing:
-            raise NpuError(errno.EINVAL, hint=f"no buffer {', '.join(map(str, missing))}")
+            raise NpuError(errno.EINVAL, hint=f"no buffer {', '.join(map(repr, missing))}")
 
     def load(self, request_id: int, segment: FileSegment) -> None:
         allocator = self.allocator
         with allocator._lock:
-            entry = self._entries.get(request_id)
+            entry = self._find(request_id)
             if entry is None or entry.state is not BufferState.ALLOCATED:
-                raise NpuError(errno.EINVAL, hint=f"buffer {request_id} is not allocated")
+                raise NpuError(errno.EINVAL, hint=f"buffer {request_id!r} is not allocated")
+            if not _is_segment(segment):
+                raise NpuError(errno.EINVAL, hint=f"{segment!r} is no part of a file")
             try:
                 copy = _own_file(segment)
             except OSError as error:
@@ -509,22 +553,25 @@ class Session:
 
     def mapped(self, request_id: int) -> None:
         with self.allocator._lock:
-            entry = self._entries.get(request_id)
+            entry = self._find(request_id)
             if entry is None or entry.held is None:
-                raise NpuError(errno.ENOENT, hint=f"buffer {request_id} was taken back")
+                raise NpuError(errno.ENOENT, hint=f"buffer {request_id!r} was taken back")
             if entry.deadline is not None:
                 raise NpuError(errno.EBUSY, hint=f"buffer {request_id} is being taken back")
             entry.maps += 1
 
     def unmapped(self, request_id: int) -> None:
-        entry = self._entries.get(request_id)
+        entry = self._find(request_id)
         if entry is not None:
             entry.maps -= 1
 
+    def _find(self, request_id: int) -> _Entry | None:
+        return self._entries.get(request_id) if is_whole(request_id, -MOST) else None
+
     def _known(self, request_id: int) -> _Entry:
-        entry = self._entries.get(request_id)
+        entry = self._find(request_id)
         if entry is None:
-            raise NpuError(errno.EINVAL, hint=f"no buffer {request_id}")
+            raise NpuError(errno.EINVAL, hint=f"no buffer {request_id!r}")
         return entry
 
     def preempt(self, request_id: int) -> int:
@@ -554,6 +601,10 @@ class Session:
 def _own_file(segment: FileSegment | None) -> FileSegment | None:
     """The same segment of a descriptor of our own."""
     return None if segment is None else replace(segment, fd=os.dup(segment.fd))
+
+
+def _is_segment(value: object) -> bool:
+    return isinstance(value, FileSegment) and value.problem() is None
 
 
 def _is_priority(value: object) -> bool:

@@ -13,6 +13,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import index
 from typing import Protocol
 
 from npukit import _fast
@@ -29,6 +30,18 @@ _NAME_BYTES = 31
 """What a dma-buf's name may have."""
 
 
+MOST = (1 << 63) - 1
+"""The largest file offset that Linux can express (loff_t)."""
+
+
+def is_whole(value: object, least: int = 0, most: int = MOST) -> bool:
+    """Is it a whole number of that range? A client may have sent anything."""
+    try:
+        return least <= index(value) <= most  # type: ignore[arg-type]
+    except TypeError:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class FileSegment:
     """``length`` bytes of the open file ``fd`` from ``file_offset``, for ``offset`` in a buffer."""
@@ -37,6 +50,17 @@ class FileSegment:
     length: int
     file_offset: int = 0
     offset: int = 0
+
+    def problem(self) -> str | None:
+        """Why no file and no buffer could have it; None when there is no reason."""
+        if not is_whole(self.fd, -(1 << 31), (1 << 31) - 1):
+            return f"{self.fd!r} is no file descriptor"
+        for name in ("length", "file_offset", "offset"):
+            if not is_whole(getattr(self, name)):
+                return f"{name} {getattr(self, name)!r} is not in 0..2**63 - 1"
+        if self.file_offset + self.length > MOST:
+            return f"{self.length} bytes from {self.file_offset} end beyond 2**63 - 1"
+        return None
 
 
 class Held(Protocol):
@@ -287,10 +311,13 @@ class WrapHeld:
             old.acquire()
         try:
             self.wrap = old.rewrap(writable)
+            self.moves += 1
         finally:
-            _disown(old)
-        old.close()
-        self.moves += 1
+            try:
+                _disown(old)
+            finally:
+                if self.wrap is not old:
+                    old.close()
 
     def load(self, segment: FileSegment) -> None:
         _check_range(segment, self.size)
@@ -325,9 +352,11 @@ class WrapHeld:
     def close(self) -> None:
         """Also takes the content from descriptors that others have kept, unless it is mapped."""
         if not self.wrap.closed:
-            with contextlib.suppress(OSError):
-                self.revoke()
-            self.wrap.close()
+            try:
+                with contextlib.suppress(OSError):
+                    self.revoke()
+            finally:
+                self.wrap.close()
 
 
 def _disown(wrap: Wrap) -> None:
@@ -375,8 +404,9 @@ def _copy_of(memory: DmaBuf | Wrap) -> int:
 
 
 def _check_range(segment: FileSegment, size: int) -> None:
-    if min(segment.length, segment.file_offset, segment.offset) < 0:
-        raise NpuError(errno.EINVAL, hint=f"{segment}: a negative number")
+    problem = segment.problem()
+    if problem is not None:
+        raise NpuError(errno.EINVAL, hint=problem)
     if segment.offset + segment.length > size:
         raise NpuError(errno.EINVAL, hint=f"{segment} does not fit in {size} bytes")
 

@@ -26,12 +26,16 @@ from typing import Any, Protocol
 
 from npukit import _fast
 from npukit.ioctl import Kernel, LinuxKernel, NpuError
-from npukit.manager.backends import PROT_READ, PROT_WRITE, FileSegment
+from npukit.ioctl.kernel import PAGE_SIZE
+from npukit.manager.backends import MOST, PROT_READ, PROT_WRITE, FileSegment, is_whole
 from npukit.manager.types import BufferPriority
 
 _log = logging.getLogger(__name__)
 
 USUAL = BufferPriority(500)
+
+LARGEST = MOST + 1 - PAGE_SIZE
+"""The most bytes that a buffer may be asked to have: whole pages, as many as a file can."""
 
 
 class BufferType(IntEnum):
@@ -134,15 +138,19 @@ class AllocRequest:
 
     def problem(self) -> str | None:
         """Why the service need not even be asked; None when there is no reason."""
-        if self.device < 0:
-            return f"device {self.device}"
-        if self.type is BufferType.UNKNOWN:
-            return "buffer type UNKNOWN"
-        if self.size < 1:
-            return f"a buffer of {self.size} bytes"
-        if self.protection & ~(PROT_READ | PROT_WRITE):
-            return f"protection {self.protection:#x}"
-        return None
+        if not is_whole(self.device):
+            return f"device {self.device!r}"
+        if not isinstance(self.type, BufferType) or self.type is BufferType.UNKNOWN:
+            return f"buffer type {self.type!r}"
+        if not is_whole(self.size, 1, LARGEST):
+            return f"a buffer of {self.size!r} bytes"
+        if not is_whole(self.protection, 0, PROT_READ | PROT_WRITE):
+            return f"protection {self.protection!r}"
+        if self.segment is None:
+            return None
+        if not isinstance(self.segment, FileSegment):
+            return f"{self.segment!r} is no FileSegment"
+        return self.segment.problem()
 
 
 class Buffer:
@@ -239,7 +247,8 @@ class BufferClient:
     def alloc_async(self, requests: Sequence[AllocRequest]) -> None:
         """Ask for buffers; each request's ``on_alloc`` tells how it went.
 
-        What is wrong in itself gets EINVAL before this returns. TypeError without ``on_alloc``.
+        What is wrong in itself, in type or range, gets EINVAL before this returns. TypeError
+        without ``on_alloc``.
         """
         for request in requests:
             if request.on_alloc is None:
