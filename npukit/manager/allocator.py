@@ -562,7 +562,7 @@ class Session:
 
     def unmapped(self, request_id: int) -> None:
         entry = self._find(request_id)
-        if entry is not None:
+        if entry is not None and entry.maps:  # what was never told of is not taken off
             entry.maps -= 1
 
     def _find(self, request_id: int) -> _Entry | None:

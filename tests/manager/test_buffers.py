@@ -425,6 +425,17 @@ def test_arrays_keep_a_buffer_and_their_end_lets_it_go(taking: Lending) -> None:
     client.close()
 
 
+def test_an_unmapping_of_nothing_does_not_count(taking: Lending) -> None:
+    client = taking.client()
+    buffer = client.alloc()
+    client.session.unmapped(buffer.request_id)
+    mapping = buffer.map()
+    assert taking.allocator.preempt(1) == 0
+    buffer.unmap(mapping)
+    assert taking.allocator.tick() == MIB
+    client.close()
+
+
 def test_nobody_maps_what_is_asked_back(taking: Lending) -> None:
     client = taking.client()
     buffer = client.alloc()
