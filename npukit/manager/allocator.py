@@ -104,11 +104,17 @@ class Allocator:
     """The buffers of all clients.
 
     ``heaps``: the first that serves a device and type is used. ``deadline``: seconds for which a
-    mapped buffer is asked for. ``kill`` is called with a pid for LastResort.KILL. ``on_freed`` is
-    told the bytes that came free, once for whatever freed them. ``submit`` runs a piece of work
-    some time, one after another; by default a thread of the allocator's own does.
+    mapped buffer is asked for. ``on_freed`` is told the bytes that came free, once for whatever
+    freed them. ``submit`` runs a piece of work some time, one after another; by default a thread of
+    the allocator's own does.
 
-    Synchronization: any number of threads. Receivers and ``on_freed`` are called with no lock held.
+    ``kill`` is for LastResort.KILL: it is called with the pid that connect() was given, at most
+    once for each buffer and never after the session's close(). A process that has died leaves its
+    number to another: a service that cannot rule that out opens a pidfd (``os.pidfd_open``) when
+    its client connects, looks it up here and signals that. Its OSError is logged.
+
+    Synchronization: any number of threads. Receivers, ``on_freed`` and ``kill`` are called with no
+    lock held.
     """
 
     def __init__(
@@ -158,7 +164,13 @@ class Allocator:
         pid: int = 0,
         importance: Importance = UNKNOWN,
     ) -> Session:
-        """A session for one client process. Its close() gives back all that the client has."""
+        """A session for one client process. Its close() gives back all that the client has.
+
+        ValueError: with LastResort.KILL a client needs a pid that is a process's (kill(2) takes 0
+        for the caller's own group, -1 for everybody).
+        """
+        if self.last_resort is LastResort.KILL and not is_whole(pid, 1, (1 << 31) - 1):
+            raise ValueError(f"LastResort.KILL needs a process's pid, not {pid!r}")
         session = Session(self, receiver, principal, pid, importance)
         with self._lock:
             self._sessions.append(session)
@@ -243,20 +255,26 @@ class Allocator:
 
     def _take_back(self, entries: Iterable[_Entry]) -> int:
         freed = 0
-        killed: set[int] = set()
+        doomed: set[Session] = set()
         for entry in entries:
             with self._lock:
-                if not self._revoke(entry, killed):
+                if not self._revoke(entry, doomed):
                     continue
                 freed += self._forget(entry)
             entry.session._tell(entry.session.receiver.on_preempted, entry.request.request_id)
-        for pid in killed:
-            assert self._kill is not None
-            self._kill(pid)
+        self._end({session.pid for session in doomed if not session._closed})
         self._say_freed(freed)
         return freed
 
-    def _revoke(self, entry: _Entry, killed: set[int]) -> bool:
+    def _end(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            assert self._kill is not None
+            try:
+                self._kill(pid)
+            except OSError as error:
+                _log.warning("process %d cannot be killed: %s", pid, error)
+
+    def _revoke(self, entry: _Entry, doomed: set[Session]) -> bool:
         """Try to take the memory away; the lock is held."""
         if entry.gone or entry.held is None:
             return False
@@ -278,7 +296,7 @@ class Allocator:
             entry.overdue = True
             _log.warning("%s keeps %s mapped", entry.session.principal, entry.request)
             if self.last_resort is LastResort.KILL:
-                killed.add(entry.session.pid)
+                doomed.add(entry.session)
         if self.last_resort is not LastResort.TRUNCATE:
             return False
         try:

@@ -473,6 +473,35 @@ def test_the_last_resort(name: str, resort: LastResort) -> None:
         client.close()
 
 
+@pytest.mark.parametrize("pid", [0, -1, -77, 1 << 40, 2.5, "x", None])
+def test_killing_needs_the_pid_of_a_process(pid: Any) -> None:
+    """To kill process 0 is to kill the service's own process group."""
+    with Lending(last_resort=LastResort.KILL, kill=lambda pid: None) as lending:
+        with pytest.raises(ValueError, match="needs a process's pid"):
+            lending.allocator.connect(BufferClient(), "A", pid)
+        lending.allocator.connect(BufferClient(), "A", 1).close()
+    with Lending() as lending:
+        lending.allocator.connect(BufferClient(), "A", 0).close()
+
+
+def test_a_process_that_is_gone_already_cannot_be_killed() -> None:
+    def kill(pid: int) -> None:
+        raise ProcessLookupError(errno.ESRCH, "no such process")
+
+    with no_leak(), Lending(deadline=1.0, last_resort=LastResort.KILL, kill=kill) as lending:
+        client = lending.client()
+        kept, given = client.alloc("kept"), client.alloc("given")
+        mappings = [kept.map(), given.map()]
+        lending.allocator.preempt(2 * MIB)
+        given.unmap(mappings[1])
+        lending.now = 1.0
+        # What came free besides is told all the same.
+        assert lending.allocator.tick() == MIB
+        assert lending.freed == [MIB]
+        kept.unmap(mappings[0])
+        client.close()
+
+
 def test_who_gives_first(taking: Lending) -> None:
     """Importance of the principal, then the buffer's own, then its type, then its age."""
     front, back = taking.client("front", FOREGROUND), taking.client("back", Importance(400))
