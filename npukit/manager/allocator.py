@@ -23,7 +23,6 @@ from enum import StrEnum
 from npukit.ioctl import NpuError
 from npukit.ioctl.kernel import round_to_page
 from npukit.manager.backends import (
-    MOST,
     PROT_READ,
     PROT_WRITE,
     Backend,
@@ -39,7 +38,7 @@ from npukit.manager.buffers import (
     Grant,
     Receiver,
 )
-from npukit.manager.types import UNKNOWN, BufferPriority, EngineError, Importance
+from npukit.manager.types import MOST, UNKNOWN, BufferPriority, EngineError, Importance
 
 _log = logging.getLogger(__name__)
 

@@ -23,15 +23,12 @@ from npukit.devices.udmabuf import Udmabuf
 from npukit.devices.wrapfd import Wrap, Wrapfd, read_into
 from npukit.ioctl import Kernel, LinuxKernel, NpuError
 from npukit.ioctl.kernel import round_to_page
+from npukit.manager.types import MOST
 
 PROT_READ, PROT_WRITE = _fast.PROT_READ, _fast.PROT_WRITE
 _F_SEAL_FUTURE_WRITE = 0x10
 _NAME_BYTES = 31
 """What a dma-buf's name may have."""
-
-
-MOST = (1 << 63) - 1
-"""The largest file offset that Linux can express (loff_t)."""
 
 
 def is_whole(value: object, least: int = 0, most: int = MOST) -> bool:

@@ -27,8 +27,8 @@ from typing import Any, Protocol
 from npukit import _fast
 from npukit.ioctl import Kernel, LinuxKernel, NpuError
 from npukit.ioctl.kernel import PAGE_SIZE
-from npukit.manager.backends import MOST, PROT_READ, PROT_WRITE, FileSegment, is_whole
-from npukit.manager.types import BufferPriority
+from npukit.manager.backends import PROT_READ, PROT_WRITE, FileSegment, is_whole
+from npukit.manager.types import MOST, BufferPriority
 
 _log = logging.getLogger(__name__)
 

@@ -25,6 +25,7 @@ from npukit.manager.sizes import (
     ModelSize,
     Size,
     amount,
+    check_amounts,
     check_size,
     is_of_copy,
     quantity,
@@ -49,6 +50,9 @@ from npukit.manager.types import (
 
 Clock = Callable[[], float]
 """Seconds that never go back, such as time.monotonic."""
+
+Places = tuple[Any, Any]
+"""Precedences of a principal, and of its models that are within their minimal residency."""
 
 REMEMBERED = 4096
 """Principals without a connection whose importance and last turn are kept; the oldest go first."""
@@ -96,7 +100,8 @@ class Engine:
     for which a loaded model goes before its principal's equals. 0 turns each off. :meth:`tick` must
     be called at :meth:`next_deadline`.
 
-    Every method raises EngineError for a call that it refuses, and then changes nothing.
+    Every method raises EngineError for a call that it refuses, and then changes nothing; so it is
+    with whatever a policy raises.
     """
 
     def __init__(
@@ -161,7 +166,7 @@ class Engine:
         # To die with a grant is to have had a turn, as to miss a deadline is: otherwise one who
         # comes back again and again would go before its equals each time.
         if any(request.state in CHARGED for request in client.requests.values()):
-            self._stamp(client.principal)
+            self._stamp(client.principal, self._turn(client.principal))
         for request in list(client.requests.values()):
             self._end(request)
         del self._connections[connection]
@@ -176,9 +181,10 @@ class Engine:
         owner = self._principal(principal)
         if importance == owner.importance:
             return []
+        places = self._places(importance, owner.last_completed)
         self._cause = f"importance of {principal} went from {owner.importance} to {importance}"
         owner.importance = importance
-        self._seat(owner)
+        self._seat(owner, places)
         return self._evaluate()
 
     # ---- requests -----------------------------------------------------------------------------
@@ -227,12 +233,13 @@ class Engine:
                 size = request.size if copy is None else copy.size
                 if sizes.setdefault(request.content, size) != request.size:
                     raise EngineError(Code.INVALID_ARGUMENT, f"{request.content} is of size {size}")
+        demands = [_demand(self._policy, request.size) for request in wanted]
         now = self._clock()
         members = []
         background = True
-        for number, size, model_priority, content in wanted:
+        for (number, size, model_priority, content), demand in zip(wanted, demands, strict=True):
             member = Request(connection, number, size, self._copy(content, size), now)
-            self._measure(member)
+            self._measure(member, demand)
             client.requests[number] = member
             members.append(member)
             background &= model_priority is ModelPriority.BACKGROUND
@@ -287,12 +294,13 @@ class Engine:
 
     def work_ended(self, work: Work, reason: EndReason) -> list[Callback]:
         """Work has ended. COMPLETED passes the turn to an equal who waits, if there is one."""
-        self.metrics[reason] += 1
         if reason is not EndReason.COMPLETED:
+            self.metrics[reason] += 1
             return []
         principal = self._principal(work.owner)
+        self._stamp(principal, self._turn(principal))
+        self.metrics[reason] += 1
         self._cause = f"{principal.name} has completed its work and equals wait"
-        self._stamp(principal)
         if self.health is not Health.OK:
             return []
         self._choose()
@@ -335,22 +343,29 @@ class Engine:
         """
         if name not in self._policies:
             raise EngineError(Code.INVALID_ARGUMENT, f"no policy is called {name!r}")
-        self._policy = self._policies[name](max_budget, weights)
+        policy = self._policies[name](max_budget, weights)
+        check_amounts(f"limits of {name}", policy.limits)
+        idle = [(copy, _demand(policy, copy.size)) for copy in self._warm]
+        measures = [(request, _demand(policy, request.size)) for request in self._requests()]
+        seats = [
+            (each, _places(policy, each.importance, each.last_completed))
+            for each in self._principals.values()
+        ]
+        self._policy = policy
         self._cause = f"the policy is now {name}"
         self._apply_limits()
         self._idle.clear()
-        for copy in self._warm:
-            demand = self._policy.demand(copy.size)
+        for copy, demand in idle:
             copy.demand = {name: n for name, n in demand.items() if is_of_copy(name)}
             self._idle.update(copy.demand)
         self._charged = Ledger(self._limits)
         claims = list(self._ranking)
         for claim in claims:
             self._ranking.drop(claim)
-        for principal in self._principals.values():
-            self._seat(principal)
-        for request in self._requests():
-            self._measure(request)
+        for principal, places in seats:
+            self._seat(principal, places)
+        for request, demand in measures:
+            self._measure(request, demand)
             if request.state in CHARGED:
                 self._charged.add([request])
         for claim in claims:
@@ -405,20 +420,32 @@ class Engine:
     def tick(self) -> list[Callback]:
         """Do what is due by the clock."""
         now = self._clock()
-        callbacks = []
-        expired = False
+        expired = []
         while self._timers and self._timers[0][0] <= now:
-            due, _, _, subject = heappop(self._timers)
+            timer = heappop(self._timers)
+            if timer[3].due == timer[0]:
+                expired.append(timer)
+        # A deadline that was missed is a turn that was used: otherwise one who never loads or never
+        # unloads would go before its equals for ever.
+        turns = {}
+        try:
+            for _, _, _, subject in expired:
+                if isinstance(subject, Request):
+                    owner = self._connections[subject.connection].principal
+                    turns[subject] = owner, self._turn(owner)
+        except BaseException:
+            for timer in expired:
+                heappush(self._timers, timer)  # all of it is still to be done
+            raise
+        callbacks = []
+        for due, _, _, subject in expired:
             if subject.due != due:
                 continue
-            expired = True
             subject.due = inf
             if isinstance(subject, Claim):
                 self._start_residency(subject)
                 continue
-            # A deadline that was missed is a turn that was used: otherwise one who never loads or
-            # never unloads would go before its equals for ever.
-            self._stamp(self._connections[subject.connection].principal)
+            self._stamp(*turns[subject])
             held = now - subject.since
             if subject.state is State.UNLOADING:
                 why = f"did not unload within {held:g} s"
@@ -504,8 +531,9 @@ class Engine:
     def _principal(self, name: str) -> Principal:
         principal = self._principals.get(name)
         if principal is None:
+            places = self._places(UNKNOWN, 0)
             principal = self._principals[name] = Principal(name)
-            self._seat(principal)
+            self._seat(principal, places)
             self._depart(name)
         return principal
 
@@ -518,16 +546,23 @@ class Engine:
 
     # ---- rank and size ------------------------------------------------------------------------
 
-    def _seat(self, principal: Principal) -> None:
-        """Put a principal where its importance and its last turn belong."""
-        importance, stamp = principal.importance, principal.last_completed
-        self._ranking.move(principal.seat, self._policy.precedence(importance, stamp))
-        self._ranking.move(principal.young_seat, self._policy.precedence(importance, -1))
+    def _places(self, importance: Importance, last_completed: int) -> Places:
+        return _places(self._policy, importance, last_completed)
 
-    def _stamp(self, principal: Principal) -> None:
-        """The principal has had a turn. Turns are counted and not timed, so no two are alike."""
-        principal.last_completed = next(self._turns)
-        self._seat(principal)
+    def _seat(self, principal: Principal, places: Places) -> None:
+        """Put a principal where its importance and its last turn belong."""
+        self._ranking.move(principal.seat, places[0])
+        self._ranking.move(principal.young_seat, places[1])
+
+    def _turn(self, principal: Principal) -> tuple[int, Places]:
+        """What one more turn would make of a principal. They are counted, so no two are alike."""
+        turn = next(self._turns)
+        return turn, self._places(principal.importance, turn)
+
+    def _stamp(self, principal: Principal, turn: tuple[int, Places]) -> None:
+        """The principal has had a turn."""
+        principal.last_completed = turn[0]
+        self._seat(principal, turn[1])
 
     def _copy(self, content: str | None, size: Size) -> Copy | None:
         if content is None:
@@ -537,9 +572,9 @@ class Engine:
         self._shared += copy.live == 2
         return copy
 
-    def _measure(self, request: Request) -> None:
+    def _measure(self, request: Request, demand: Mapping[str, int]) -> None:
         """Set what a request takes under the policy, and what of that its copy takes."""
-        copy, demand = request.copy, self._policy.demand(request.size)
+        copy = request.copy
         if copy is not None:
             copy.demand = {name: n for name, n in demand.items() if is_of_copy(name)}
             demand = {name: n for name, n in demand.items() if not is_of_copy(name)}
@@ -862,6 +897,18 @@ class Engine:
             self._timers = [timer for timer in self._timers if timer[3].due == timer[0]]
             heapify(self._timers)
             self._timers_bound = 64 + 2 * len(self._timers)
+
+
+def _demand(policy: Policy, size: Size) -> Mapping[str, int]:
+    """What ``policy`` says that one of ``size`` takes; it may be anybody's, so it is checked."""
+    demand = policy.demand(size)
+    check_amounts(f"policy {policy.name}", demand)
+    return demand
+
+
+def _places(policy: Policy, importance: Importance, last_completed: int) -> Places:
+    """Where a principal's two seats belong."""
+    return policy.precedence(importance, last_completed), policy.precedence(importance, -1)
 
 
 def _rank(claim: Claim) -> tuple[Any, Any]:

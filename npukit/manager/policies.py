@@ -32,7 +32,8 @@ Weights = Mapping[ModelSize | str, int]
 class Policy:
     """The interface of policies.
 
-    ``limits`` bounds dimensions by name; what it does not name is not limited.
+    ``limits`` bounds dimensions by name; what it does not name is not limited. What a policy
+    raises goes through the engine to the caller, and the call has changed nothing.
     """
 
     name: ClassVar[str]
@@ -48,7 +49,7 @@ class Policy:
         return {}
 
     def precedence(self, importance: int, last_completed: int) -> Any:
-        """A sort key for principals, first goes first.
+        """A sort key for principals, first goes first; all keys can be compared with each other.
 
         ``last_completed`` grows with each completed piece of work of any principal; 0 is never, and
         -1 stands for a model that is still within its minimal residency.

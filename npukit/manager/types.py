@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum, StrEnum
 from typing import Any, Self
 
+MOST = (1 << 63) - 1
+"""The largest number that may be asked for: what a file offset, and a wire, can express."""
+
 
 class Status(IntEnum):
     """What a callback says about a request; the last three are terminal."""
