@@ -55,7 +55,11 @@ Places = tuple[Any, Any]
 """Precedences of a principal, and of its models that are within their minimal residency."""
 
 REMEMBERED = 4096
-"""Principals without a connection whose importance and last turn are kept; the oldest go first."""
+"""Principals without connection and importance whose last turn is kept; the oldest go first.
+
+One that was given an importance is kept until that is 1000 again, so it is whoever calls
+set_priority who bounds how many there are.
+"""
 
 
 class LoadRequest(NamedTuple):
@@ -155,7 +159,7 @@ class Engine:
             raise EngineError(Code.DUPLICATE_CONNECTION, f"{connection} is connected already")
         owner = self._principal(principal)
         owner.connections += 1
-        self._departed.pop(principal, None)
+        self._keep(owner)
         self._connections[connection] = Connection(connection, owner)
         return []
 
@@ -171,12 +175,14 @@ class Engine:
             self._end(request)
         del self._connections[connection]
         client.principal.connections -= 1
-        if not client.principal.connections:
-            self._depart(client.principal.name)
+        self._keep(client.principal)
         return self._evaluate()
 
     def set_priority(self, principal: str, value: Importance) -> list[Callback]:
-        """The importance of ``principal`` is ``value`` from now on (1000 until the first call)."""
+        """The importance of ``principal`` is ``value`` from now on (1000 until the first call).
+
+        It holds, connected or not, until it is set to 1000 again.
+        """
         importance = Importance(value)
         owner = self._principal(principal)
         if importance == owner.importance:
@@ -184,6 +190,7 @@ class Engine:
         places = self._places(importance, owner.last_completed)
         self._cause = f"importance of {principal} went from {owner.importance} to {importance}"
         owner.importance = importance
+        self._keep(owner)
         self._seat(owner, places)
         return self._evaluate()
 
@@ -534,12 +541,15 @@ class Engine:
             places = self._places(UNKNOWN, 0)
             principal = self._principals[name] = Principal(name)
             self._seat(principal, places)
-            self._depart(name)
+            self._keep(principal)
         return principal
 
-    def _depart(self, name: str) -> None:
-        """Keep a principal without connections in mind, but not for ever."""
-        self._departed[name] = None
+    def _keep(self, principal: Principal) -> None:
+        """Keep a principal in mind, but not for ever if it is of no importance and is not here."""
+        if principal.connections or principal.importance != UNKNOWN:
+            self._departed.pop(principal.name, None)
+            return
+        self._departed[principal.name] = None
         if len(self._departed) > REMEMBERED:
             oldest, _ = self._departed.popitem(last=False)
             del self._principals[oldest]

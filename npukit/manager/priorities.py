@@ -153,8 +153,9 @@ class PriorityManager:
     def _put(self, config: SchedulingConfig) -> None:
         if self._table.get(config.principal) == config:
             return
+        callbacks = self._engine.set_priority(config.principal, config.priority)
         self._table[config.principal] = config
-        self._deliver(self._engine.set_priority(config.principal, config.priority))
+        self._deliver(callbacks)
         if self._provider is not None:
             try:
                 self._provider.update_scheduling_configs([config])

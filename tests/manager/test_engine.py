@@ -614,6 +614,37 @@ def test_principals_that_left_are_not_kept_for_ever():
     assert len(engine._principals) == REMEMBERED
 
 
+def test_importances_are_kept_whoever_comes_and_goes():
+    engine = Engine(ManualClock())
+    engine.set_policy("turn_taking")
+    engine.set_priority("editor", Importance(100))
+    engine.set_priority("gone", Importance(100))
+    engine.connect("E", "was here")
+    engine.set_priority("was here", Importance(200))
+    engine.disconnect("E")
+    for number in range(REMEMBERED + 1):
+        engine.work_requested(Work(f"principal{number}"))
+    said = []
+    for who in ("stranger", "was here", "editor"):
+        engine.connect(who, who)
+        said += map(str, engine.can_load_model(who, 1))
+    assert said == [
+        "stranger.can_load(1,CAN_LOAD_NOW)",
+        "stranger.complete(1,CANCELLED)",
+        "was here.can_load(1,CAN_LOAD_NOW)",
+        "was here.complete(1,CANCELLED)",
+        "editor.can_load(1,CAN_LOAD_NOW)",
+    ]
+    assert [r["importance"] for r in engine.info()["requests"]] == [100]
+    # With an importance that is taken back goes the memory of its principal, in time.
+    for who in ("editor", "gone", "was here"):
+        engine.set_priority(who, Importance(1000))
+        assert (who in engine._departed) == (who == "gone")
+    for connection in ("stranger", "was here", "editor"):
+        engine.disconnect(connection)
+    assert len(engine._principals) == REMEMBERED
+
+
 def test_work_for_another_uses_the_turn_of_that_other():
     engine = Engine(ManualClock())
     engine.set_policy("turn_taking")

@@ -5,6 +5,7 @@ import pytest
 
 from npukit.abi import amdxdna, ivpu
 from npukit.manager import EndReason, Engine, EngineError, Importance, StartReason, Work
+from npukit.manager.engine import REMEMBERED
 from npukit.manager.priorities import (
     AMDXDNA,
     DEBOUNCE,
@@ -108,6 +109,18 @@ def test_importance_reaches_the_engine_and_its_callbacks_are_delivered():
         machine.engine.can_load_model(who, 1)
     machine.manager.set_importance("B", Importance(100))
     assert machine.callbacks == ["A.complete(1,CANCELLED)", "B.can_load(1,CAN_LOAD_NOW)"]
+
+
+def test_the_engine_forgets_no_importance_that_is_in_the_table():
+    machine = Machine()
+    machine.manager.set_importance("editor", Importance(100))
+    for number in range(REMEMBERED):
+        machine.manager.on_work_requested(Work(f"other{number}"))
+    for who in ("editor", "root"):
+        machine.engine.connect(who, who)
+        machine.engine.can_load_model(who, 1)
+    requests = machine.engine.info()["requests"]
+    assert {r["principal"]: r["importance"] for r in requests} == {"editor": 100, "root": 100}
 
 
 def test_pinned_principals_stay_where_they_are():
