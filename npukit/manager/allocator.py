@@ -38,7 +38,7 @@ from npukit.manager.buffers import (
     Grant,
     Receiver,
 )
-from npukit.manager.types import MOST, UNKNOWN, BufferPriority, EngineError, Importance
+from npukit.manager.types import MOST, UNKNOWN, BufferPriority, EngineError, Importance, brief
 
 _log = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ class Allocator:
         for the caller's own group, -1 for everybody).
         """
         if self.last_resort is LastResort.KILL and not is_whole(pid, 1, (1 << 31) - 1):
-            raise ValueError(f"LastResort.KILL needs a process's pid, not {pid!r}")
+            raise ValueError(f"LastResort.KILL needs a process's pid, not {brief(pid)}")
         session = Session(self, receiver, principal, pid, importance)
         with self._lock:
             self._sessions.append(session)
@@ -475,7 +475,7 @@ class Session:
 
     def _supports(self, device: int, type: BufferType) -> bool | NpuError:
         if not is_whole(device) or not is_whole(type, 1) or type not in set(BufferType):
-            return NpuError(errno.EINVAL, hint=f"device {device}, buffer type {type!r}")
+            return NpuError(errno.EINVAL, hint=f"device {brief(device)}, buffer type {brief(type)}")
         return self._heap(device, type) is not None
 
     def _heap(self, device: int, type: BufferType) -> Heap | None:
@@ -543,16 +543,16 @@ class Session:
                     freed += self.allocator._forget(entry)
         self.allocator._say_freed(freed)
         if missing:
-            raise NpuError(errno.EINVAL, hint=f"no buffer {', '.join(map(repr, missing))}")
+            raise NpuError(errno.EINVAL, hint=f"no buffer {', '.join(map(brief, missing))}")
 
     def load(self, request_id: int, segment: FileSegment) -> None:
         allocator = self.allocator
         with allocator._lock:
             entry = self._find(request_id)
             if entry is None or entry.state is not BufferState.ALLOCATED:
-                raise NpuError(errno.EINVAL, hint=f"buffer {request_id!r} is not allocated")
+                raise NpuError(errno.EINVAL, hint=f"buffer {brief(request_id)} is not allocated")
             if not _is_segment(segment):
-                raise NpuError(errno.EINVAL, hint=f"{segment!r} is no part of a file")
+                raise NpuError(errno.EINVAL, hint=f"{brief(segment)} is no part of a file")
             try:
                 copy = _own_file(segment)
             except OSError as error:
@@ -563,7 +563,9 @@ class Session:
 
     def set_priority(self, request_id: int, priority: BufferPriority) -> None:
         if not _is_priority(priority):
-            raise NpuError(errno.EINVAL, hint=f"{priority!r} is no buffer priority (0 to 1000)")
+            raise NpuError(
+                errno.EINVAL, hint=f"{brief(priority)} is no buffer priority (0 to 1000)"
+            )
         with self.allocator._lock:
             entry = self._known(request_id)
             entry.request = replace(entry.request, priority=priority)
@@ -572,7 +574,7 @@ class Session:
         with self.allocator._lock:
             entry = self._find(request_id)
             if entry is None or entry.held is None:
-                raise NpuError(errno.ENOENT, hint=f"buffer {request_id!r} was taken back")
+                raise NpuError(errno.ENOENT, hint=f"buffer {brief(request_id)} was taken back")
             if entry.deadline is not None:
                 raise NpuError(errno.EBUSY, hint=f"buffer {request_id} is being taken back")
             entry.maps += 1
@@ -588,7 +590,7 @@ class Session:
     def _known(self, request_id: int) -> _Entry:
         entry = self._find(request_id)
         if entry is None:
-            raise NpuError(errno.EINVAL, hint=f"no buffer {request_id!r}")
+            raise NpuError(errno.EINVAL, hint=f"no buffer {brief(request_id)}")
         return entry
 
     def preempt(self, request_id: int) -> int:

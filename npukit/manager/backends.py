@@ -23,7 +23,7 @@ from npukit.devices.udmabuf import Udmabuf
 from npukit.devices.wrapfd import Wrap, Wrapfd, read_into
 from npukit.ioctl import Kernel, LinuxKernel, NpuError
 from npukit.ioctl.kernel import round_to_page
-from npukit.manager.types import MOST
+from npukit.manager.types import MOST, brief
 
 PROT_READ, PROT_WRITE = _fast.PROT_READ, _fast.PROT_WRITE
 _F_SEAL_FUTURE_WRITE = 0x10
@@ -51,10 +51,10 @@ class FileSegment:
     def problem(self) -> str | None:
         """Why no file and no buffer could have it; None when there is no reason."""
         if not is_whole(self.fd, -(1 << 31), (1 << 31) - 1):
-            return f"{self.fd!r} is no file descriptor"
+            return f"{brief(self.fd)} is no file descriptor"
         for name in ("length", "file_offset", "offset"):
             if not is_whole(getattr(self, name)):
-                return f"{name} {getattr(self, name)!r} is not in 0..2**63 - 1"
+                return f"{name} {brief(getattr(self, name))} is not in 0..2**63 - 1"
         if self.file_offset + self.length > MOST:
             return f"{self.length} bytes from {self.file_offset} end beyond 2**63 - 1"
         return None

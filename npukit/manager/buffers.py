@@ -28,7 +28,7 @@ from npukit import _fast
 from npukit.ioctl import Kernel, LinuxKernel, NpuError
 from npukit.ioctl.kernel import PAGE_SIZE
 from npukit.manager.backends import PROT_READ, PROT_WRITE, FileSegment, is_whole
-from npukit.manager.types import MOST, BufferPriority
+from npukit.manager.types import MOST, BufferPriority, brief
 
 _log = logging.getLogger(__name__)
 
@@ -139,17 +139,17 @@ class AllocRequest:
     def problem(self) -> str | None:
         """Why the service need not even be asked; None when there is no reason."""
         if not is_whole(self.device):
-            return f"device {self.device!r}"
+            return f"device {brief(self.device)}"
         if not isinstance(self.type, BufferType) or self.type is BufferType.UNKNOWN:
-            return f"buffer type {self.type!r}"
+            return f"buffer type {brief(self.type)}"
         if not is_whole(self.size, 1, LARGEST):
-            return f"a buffer of {self.size!r} bytes"
+            return f"a buffer of {brief(self.size)} bytes"
         if not is_whole(self.protection, 0, PROT_READ | PROT_WRITE):
-            return f"protection {self.protection!r}"
+            return f"protection {brief(self.protection)}"
         if self.segment is None:
             return None
         if not isinstance(self.segment, FileSegment):
-            return f"{self.segment!r} is no FileSegment"
+            return f"{brief(self.segment)} is no FileSegment"
         return self.segment.problem()
 
 

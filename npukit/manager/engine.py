@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
+from numbers import Real
 from typing import Any, NamedTuple
 
 from npukit.manager.policies import BUILTIN, MaxBudget, Policy, StatusQuo, Weights
@@ -33,6 +34,7 @@ from npukit.manager.sizes import (
 from npukit.manager.types import (
     CHARGED,
     MANAGER,
+    MOST,
     UNKNOWN,
     Callback,
     CallbackKind,
@@ -46,6 +48,8 @@ from npukit.manager.types import (
     State,
     Status,
     Work,
+    check_type,
+    refuse,
 )
 
 Clock = Callable[[], float]
@@ -155,6 +159,7 @@ class Engine:
 
     def connect(self, connection: str, principal: str) -> list[Callback]:
         """Make a connection of ``principal`` known under a name that is not in use."""
+        check_type("connection", connection, str)
         if connection in self._connections or connection == MANAGER:
             raise EngineError(Code.DUPLICATE_CONNECTION, f"{connection} is connected already")
         owner = self._principal(principal)
@@ -221,10 +226,20 @@ class Engine:
         They are admitted and displaced together; each is reported, loaded and unloaded by itself.
         One that the client unloads or cancels leaves the gang, and the rest stays one.
         """
-        return self._ask(connection, [LoadRequest(*request) for request in requests])
+        try:
+            wanted = [LoadRequest(*request) for request in requests]
+        except TypeError as error:
+            refuse("requests", requests, f"are no requests: {error}")
+        return self._ask(connection, wanted)
 
     def _ask(self, connection: str, wanted: list[LoadRequest]) -> list[Callback]:
         client = self._connection(connection)
+        for request in wanted:
+            _check_id(request.request_id)
+            check_size(request.size)
+            check_type("model_priority", request.model_priority, ModelPriority)
+            if request.content is not None:
+                check_type("content", request.content, str)
         numbers = {request.request_id for request in wanted}
         if not numbers.isdisjoint(client.requests) or len(numbers) < len(wanted):
             raise EngineError(
@@ -234,7 +249,6 @@ class Engine:
             raise EngineError(Code.INVALID_ARGUMENT, "a gang needs a member")
         sizes: dict[str, Size] = {}
         for request in wanted:
-            check_size(request.size)
             if request.content is not None:
                 copy = self._copies.get(request.content)
                 size = request.size if copy is None else copy.size
@@ -290,17 +304,22 @@ class Engine:
 
     def work_requested(self, work: Work) -> list[Callback]:
         """Work has been queued; its owner, if never seen, is a principal of importance 1000."""
+        check_type("work", work, Work)
         self._principal(work.owner)
         self.metrics["requested"] += 1
         return []
 
     def work_started(self, work: Work, reason: StartReason) -> list[Callback]:
         """Work runs; counted and nothing else."""
+        check_type("work", work, Work)
+        check_type("reason", reason, StartReason)
         self.metrics[reason] += 1
         return []
 
     def work_ended(self, work: Work, reason: EndReason) -> list[Callback]:
         """Work has ended. COMPLETED passes the turn to an equal who waits, if there is one."""
+        check_type("work", work, Work)
+        check_type("reason", reason, EndReason)
         if reason is not EndReason.COMPLETED:
             self.metrics[reason] += 1
             return []
@@ -329,8 +348,12 @@ class Engine:
 
         It applies to what is under way too, counted from when that began.
         """
-        if name not in self._options or not 0 <= value < inf:
-            raise EngineError(Code.INVALID_ARGUMENT, f"option {name} = {value}")
+        check_type("name", name, str)
+        if name not in self._options:
+            refuse("name", name, "is no option")
+        check_type(name, value, Real)
+        if not 0 <= value <= MOST:
+            refuse(name, value, "is no number of seconds")
         self._options[name] = float(value)
         self._cause = f"{name} is now {value} s"
         self._timers.clear()
@@ -348,8 +371,9 @@ class Engine:
         Parameters that are not given have their defaults, whatever they were before. Raises
         EngineError(INVALID_ARGUMENT) for an unknown policy or wrong parameters.
         """
+        check_type("name", name, str)
         if name not in self._policies:
-            raise EngineError(Code.INVALID_ARGUMENT, f"no policy is called {name!r}")
+            refuse("name", name, "is no policy")
         policy = self._policies[name](max_budget, weights)
         check_amounts(f"limits of {name}", policy.limits)
         idle = [(copy, _demand(policy, copy.size)) for copy in self._warm]
@@ -386,10 +410,14 @@ class Engine:
         Who no longer fits is asked to unload. A number caps a budget of one dimension, and does
         nothing to one of several that a later set_policy brings.
         """
-        amounts = limits.values() if isinstance(limits, Mapping) else [limits or 0]
-        several = isinstance(limits, int) and len(self._limits) > 1
-        if several or any(not isinstance(n, int) or n < 0 for n in amounts):
-            raise EngineError(Code.INVALID_ARGUMENT, f"{limits!r} is no cap of {self._limits}")
+        check_type("why", why, str)
+        if isinstance(limits, Mapping):
+            check_amounts("limits", limits)
+            limits = dict(limits)
+        elif limits is not None and not (
+            isinstance(limits, int) and 0 <= limits <= MOST and len(self._limits) <= 1
+        ):
+            refuse("limits", limits, f"is no cap of {self._limits}")
         self._cap = limits
         self._cause = why or ("the cap was lifted" if limits is None else f"capped at {limits}")
         self._apply_limits()
@@ -402,6 +430,8 @@ class Engine:
         LOST revokes every grant and cancels who waits for room; QUARANTINED admits and displaces
         nobody. In both, new requests stay NOT_PRIORITIZED until the device is OK again.
         """
+        check_type("health", health, Health)
+        check_type("why", why, str)
         if health is self.health:
             return []
         self.health = health
@@ -522,20 +552,23 @@ class Engine:
             yield from client.requests.values()
 
     def _connection(self, name: str) -> Connection:
-        client = self._connections.get(name)
-        if client is None:
-            raise EngineError(Code.UNKNOWN_CONNECTION, f"{name} is not connected")
-        return client
+        try:
+            return self._connections[name]
+        except (KeyError, TypeError):
+            check_type("connection", name, str)
+            raise EngineError(Code.UNKNOWN_CONNECTION, f"{name} is not connected") from None
 
     def _request(self, connection: str, request_id: int) -> Request:
-        request = self._connection(connection).requests.get(request_id)
-        if request is None:
+        try:
+            return self._connection(connection).requests[request_id]
+        except (KeyError, TypeError):
+            _check_id(request_id)
             raise EngineError(
                 Code.UNKNOWN_REQUEST, f"{connection} has no live request {request_id}"
-            )
-        return request
+            ) from None
 
     def _principal(self, name: str) -> Principal:
+        check_type("principal", name, str)
         principal = self._principals.get(name)
         if principal is None:
             places = self._places(UNKNOWN, 0)
@@ -907,6 +940,11 @@ class Engine:
             self._timers = [timer for timer in self._timers if timer[3].due == timer[0]]
             heapify(self._timers)
             self._timers_bound = 64 + 2 * len(self._timers)
+
+
+def _check_id(value: object) -> None:
+    if not isinstance(value, int) or not -MOST <= value <= MOST:
+        refuse("request_id", value, "is no number of 64 bits")
 
 
 def _demand(policy: Policy, size: Size) -> Mapping[str, int]:

@@ -20,10 +20,11 @@ from npukit.manager.sizes import (
     ModelSize,
     Size,
     bucket,
+    check_amounts,
     is_bytes,
     is_of_copy,
 )
-from npukit.manager.types import Code, EngineError
+from npukit.manager.types import MOST, check_type, refuse
 
 MaxBudget = int | Mapping[str, int]
 Weights = Mapping[ModelSize | str, int]
@@ -42,7 +43,7 @@ class Policy:
     def __init__(self, max_budget: MaxBudget | None = None, weights: Weights | None = None) -> None:
         """Takes set_policy's parameters; raises EngineError(INVALID_ARGUMENT) for wrong ones."""
         if max_budget is not None or weights:
-            raise EngineError(Code.INVALID_ARGUMENT, f"policy {self.name} has no parameters")
+            refuse("parameters", (max_budget, weights), f"are more than policy {self.name} has")
 
     def demand(self, size: Size) -> Mapping[str, int]:
         """What one model of ``size`` takes, by dimension."""
@@ -86,6 +87,8 @@ class Budget(Policy):
     name = "budget"
 
     def __init__(self, max_budget: MaxBudget | None = None, weights: Weights | None = None) -> None:
+        if weights is not None:
+            check_type("weights", weights, Mapping)
         exact = isinstance(max_budget, Mapping)
         unit = GIB if exact else 1
         self._weights = {
@@ -97,15 +100,16 @@ class Budget(Policy):
             try:
                 self._weights[ModelSize(key)] = weight
             except ValueError:
-                raise EngineError(Code.INVALID_ARGUMENT, f"{key!r} is no bucket") from None
+                refuse("weights", key, "is no bucket")
         if isinstance(max_budget, Mapping):
+            check_amounts("max_budget", max_budget)
             self.limits = dict(max_budget)
         else:
             large = self._weights[ModelSize.GREATER_THAN_2G]
             self.limits = {WEIGHT: large if max_budget is None else max_budget}
         for number in (*self.limits.values(), *self._weights.values()):
-            if not isinstance(number, int) or number <= 0:
-                raise EngineError(Code.INVALID_ARGUMENT, f"{number!r} is no budget or weight")
+            if not isinstance(number, int) or not 0 < number <= MOST:
+                refuse("max_budget or weights", number, "is no budget and no weight")
         self._domain = next((name for name in self.limits if is_bytes(name)), None)
         self._by_bucket = {size: self._demand(size) for size in ModelSize}
 

@@ -27,6 +27,7 @@ from npukit.manager.types import (
     Importance,
     StartReason,
     Work,
+    check_type,
 )
 
 logger = logging.getLogger("npukit.manager")
@@ -115,6 +116,7 @@ class PriorityManager:
 
     def set_importance(self, principal: str, value: Importance) -> None:
         """The importance of ``principal`` from now on; that of a pinned one stays."""
+        check_type("principal", principal, str)
         if principal not in self._pinned:
             self._put(replace(self.config(principal), priority=Importance(value)))
 

@@ -13,7 +13,7 @@ from functools import cache
 from math import inf
 from typing import TYPE_CHECKING
 
-from npukit.manager.types import MOST, Code, EngineError
+from npukit.manager.types import MOST, refuse
 
 if TYPE_CHECKING:
     from npukit.manager.ranking import Copy, Request
@@ -54,18 +54,18 @@ def check_size(size: Size) -> None:
             return
     elif isinstance(size, int) and 0 < size <= MOST:
         return
-    raise EngineError(Code.INVALID_ARGUMENT, f"{size!r} is no model size")
+    refuse("size", size, "is no model size")
 
 
 def check_amounts(what: str, amounts: object) -> None:
     """Raises EngineError(INVALID_ARGUMENT) for what is no mapping of dimensions to amounts."""
     if not isinstance(amounts, Mapping):
-        raise EngineError(Code.INVALID_ARGUMENT, f"{what}: {amounts!r} is no mapping")
+        refuse(what, amounts, "is no mapping of dimensions")
     for name, n in amounts.items():
         if not isinstance(name, str):
-            raise EngineError(Code.INVALID_ARGUMENT, f"{what}: {name!r} is no dimension's name")
+            refuse(what, name, "is no dimension's name")
         if not isinstance(n, int) or not 0 <= n <= MOST:
-            raise EngineError(Code.INVALID_ARGUMENT, f"{what}: {n!r} is no amount of {name}")
+            refuse(what, n, f"is no amount of {name}")
 
 
 @cache

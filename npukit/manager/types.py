@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, StrEnum
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 MOST = (1 << 63) - 1
 """The largest number that may be asked for: what a file offset, and a wire, can express."""
@@ -91,14 +91,42 @@ class EngineError(Exception):
         self.code = code
 
 
+class WrongType(EngineError, TypeError):
+    """An argument of a type that it cannot have."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Code.INVALID_ARGUMENT, text)
+
+
+def refuse(what: str, value: object, why: str) -> NoReturn:
+    """Raises EngineError(INVALID_ARGUMENT) that names the argument."""
+    raise EngineError(Code.INVALID_ARGUMENT, f"{what}: {brief(value)} {why}")
+
+
+def check_type(what: str, value: object, kind: type) -> None:
+    """Raises WrongType, which names the argument, for what is no ``kind``."""
+    if not isinstance(value, kind):
+        raise WrongType(f"{what}: {brief(value)} is no {kind.__name__}")
+
+
+def brief(value: object) -> str:
+    """``value`` for a message, whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:  # a number of more digits than Python prints, or anything in an object
+        text = f"{type(value).__name__} without a text"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 class _Priority(int):
     """A number from 0 (best) to 1000 (worst) that does not mix with the other kinds of priority."""
 
     def __new__(cls, value: int) -> Self:
-        if isinstance(value, _Priority | Enum | bool) and not isinstance(value, cls):
-            raise TypeError(f"{value!r} is no {cls.__name__}")
+        mixed = isinstance(value, _Priority | Enum | bool) and not isinstance(value, cls)
+        if mixed or not isinstance(value, int):
+            raise WrongType(f"{brief(value)} is no {cls.__name__}")
         if not 0 <= value <= 1000:
-            raise EngineError(Code.INVALID_ARGUMENT, f"{cls.__name__} {value} is not in 0..1000")
+            refuse(cls.__name__, value, "is not in 0..1000")
         return super().__new__(cls, value)
 
     def __repr__(self) -> str:
