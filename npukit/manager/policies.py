@@ -22,7 +22,6 @@ from npukit.manager.sizes import (
     bucket,
     check_amounts,
     is_bytes,
-    is_of_copy,
 )
 from npukit.manager.types import MOST, check_type, refuse
 
@@ -79,9 +78,10 @@ class Budget(Policy):
 
     ``max_budget`` is a number (default: the weight of the large bucket), against which a model
     counts the weight of its bucket, ``weights`` (default 1, 2 and 4); or a mapping of dimension to
-    limit, against which it counts exactly. Of a mapping's dimensions a size in plain bytes takes
-    from the first memory domain, and a bucket takes its upper bound there (1, 2 and 4 GiB, or
-    ``weights`` in bytes); each model is one of each count unless its size says otherwise.
+    limit, against which it counts exactly (``weight`` cannot be among them). Of a mapping's
+    dimensions a size in plain bytes takes from the first memory domain, and a bucket takes its
+    upper bound there (1, 2 and 4 GiB, or ``weights`` in bytes); each model is one of each count
+    unless its size says otherwise.
     """
 
     name = "budget"
@@ -103,6 +103,9 @@ class Budget(Policy):
                 refuse("weights", key, "is no bucket")
         if isinstance(max_budget, Mapping):
             check_amounts("max_budget", max_budget)
+            if WEIGHT in max_budget:
+                why = f"limits {WEIGHT}, which only a plain number does: a mapping counts exactly"
+                refuse("max_budget", dict(max_budget), why)
             self.limits = dict(max_budget)
         else:
             large = self._weights[ModelSize.GREATER_THAN_2G]
@@ -127,7 +130,7 @@ class Budget(Policy):
         else:
             count = self._weights[size] if isinstance(size, ModelSize) else size
             given = {self._domain: count}
-        return {name: given.get(name, 0 if is_of_copy(name) else 1) for name in self.limits}
+        return {name: given.get(name, 0 if is_bytes(name) else 1) for name in self.limits}
 
 
 BUILTIN: Mapping[str, type[Policy]] = {

@@ -98,6 +98,12 @@ CASES = {
         ("req", ["B", 1, 1], [leave("A", 2), *can(("B", 1, "WAIT"))]),
         ("unloaded", ["A", 2], [done("A", 2), *can(("B", 1, "NOW"))]),
     ],
+    "models can be counted beside their bytes": [
+        budget({"models": 2, "dram": 10}),
+        ("req", ["A", 1, 1], can(("A", 1, "NOW"))),
+        ("req", ["A", 2, {"dram": 1}], can(("A", 2, "NOW"))),
+        ("req", ["A", 3, 1], can(("A", 3, "NO"))),
+    ],
     "graphs are counted per process": [
         budget({"graphs_per_process": 1}),
         ("req", ["A", 1, 1], can(("A", 1, "NOW"))),

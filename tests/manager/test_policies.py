@@ -225,6 +225,8 @@ def test_a_policy_of_an_installed_package(tmp_path):
         ("budget", (-1,)),
         ("budget", (1.5,)),
         ("budget", ({"dram": 1.5},)),
+        ("budget", ({"weight": 3},)),
+        ("budget", ({"weight": 3, "contexts": 2},)),
         ("budget", (4, {"S": 0})),
         ("budget", (4, {"huge": 1})),
         ("turn_taking", (1,)),
