@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import pkgutil
 import sys
@@ -32,9 +33,18 @@ class Lazy(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except NpuError as error:
-            click.echo(f"npukit: {error}", err=True)
+        except OSError as error:
+            if error.errno == errno.EPIPE and error.filename is None:
+                raise  # whoever reads the output has gone, which click takes care of
+            click.echo(f"npukit: {_text(error)}", err=True)
             sys.exit(1)
+
+
+def _text(error: OSError) -> str:
+    """Why a device refused, or which file it was that could not be read or written."""
+    if isinstance(error, NpuError) or error.filename is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}"
 
 
 @click.group(cls=Lazy)

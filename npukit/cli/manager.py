@@ -27,7 +27,10 @@ def replay(file: Path) -> None:
         raise click.ClickException(f"{file}: {error}") from error
     wrong = 0
     for scenario in loaded:
-        differences = scenarios.replay(scenario)
+        try:
+            differences = scenarios.replay(scenario)
+        except (TypeError, ValueError) as error:
+            raise click.ClickException(f"{file}: {scenario.name}: {error}") from error
         wrong += bool(differences)
         for difference in differences:
             click.echo(f"{scenario.name}: {difference}")
@@ -68,4 +71,7 @@ def _draw(summary: simulation.Summary, path: Path) -> None:
     queue.set_ylabel("requests waiting")
     queue.set_xlabel("simulated seconds")
     figure.suptitle(f"{summary.events:,} events of {summary.clients} clients, seed {summary.seed}")
-    figure.savefig(path)
+    try:
+        figure.savefig(path)
+    except ValueError as error:  # a suffix that stands for no format
+        raise click.ClickException(f"{path}: {error}") from error
