@@ -568,13 +568,14 @@ class Engine:
             ) from None
 
     def _principal(self, name: str) -> Principal:
-        check_type("principal", name, str)
-        principal = self._principals.get(name)
-        if principal is None:
-            places = self._places(UNKNOWN, 0)
-            principal = self._principals[name] = Principal(name)
-            self._seat(principal, places)
-            self._keep(principal)
+        try:
+            return self._principals[name]
+        except (KeyError, TypeError):
+            check_type("principal", name, str)
+        places = self._places(UNKNOWN, 0)
+        principal = self._principals[name] = Principal(name)
+        self._seat(principal, places)
+        self._keep(principal)
         return principal
 
     def _keep(self, principal: Principal) -> None:

@@ -59,7 +59,7 @@ def check_size(size: Size) -> None:
 
 def check_amounts(what: str, amounts: object) -> None:
     """Raises EngineError(INVALID_ARGUMENT) for what is no mapping of dimensions to amounts."""
-    if not isinstance(amounts, Mapping):
+    if not isinstance(amounts, dict | Mapping):  # dict first: asking Mapping takes longer
         refuse(what, amounts, "is no mapping of dimensions")
     for name, n in amounts.items():
         if not isinstance(name, str):

@@ -198,7 +198,7 @@ def ended(engine: Engine) -> None:
     assert list(engine._ranking) == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.sampled_from(sorted(CALLS)).flatmap(
@@ -221,7 +221,7 @@ def test_the_engine_takes_any_call_or_refuses_it_whole(
     ended(engine)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(
         st.tuples(
