@@ -16,11 +16,13 @@ from support import no_leak
 import npukit
 from npukit.abi.rknpu import DRM_IOCTL_RKNPU_SUBMIT
 from npukit.abi.rocket import DRM_IOCTL_ROCKET_SUBMIT, drm_rocket_job
+from npukit.devices import RknpuDevice
 from npukit.ioctl import DeviceClosed, DeviceLost, Fault, FaultyKernel, ProgramError, WaitTimeout
 from npukit.programs.rk3588 import elementwise, layout, network, pool
 from npukit.programs.rk3588.conv import conv2d, depthwise_conv2d
 from npukit.programs.rk3588.elementwise import add
 from npukit.programs.rk3588.launch import Code
+from npukit.programs.rk3588.matmul import matmul
 from npukit.programs.rk3588.network import Network, Part, Step
 from npukit.programs.rk3588.operation import Operation, execute
 from npukit.programs.rk3588.program import INT_MASK_PPU, Assembler
@@ -473,3 +475,32 @@ def test_tasks_that_end_in_the_pooling_unit_stand_between_others(cores: int) -> 
         with pytest.raises(ProgramError, match="waits for the DPU's"):
             net.load(device)
         assert device.buffers() == []
+
+
+def test_inputs_go_by_name() -> None:
+    whole = Network([Step(conv2d(4, 4, np.ones((16, 1, 1, 8), np.float16), None), ("x",), "y")])
+    with npukit.open("sim:rknpu") as device:
+        assert isinstance(device, RknpuDevice)
+        with whole.load(device) as model, pytest.raises(ProgramError, match=r"by name .*'x': "):
+            model.run(np.ones((4, 4, 8), np.float16))  # type: ignore[arg-type]
+
+
+def test_a_number_is_no_padding() -> None:
+    with pytest.raises(ProgramError, match=r"padding 1: .* \(top, bottom, left, right\)"):
+        conv2d(4, 4, np.ones((16, 1, 1, 8), np.float16), None, padding=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["amdxdna", "fastrpc-cdsp"])
+def test_programs_for_another_npu_are_refused_by_name(name: str) -> None:
+    a = np.ones((4, 32), np.int8)
+    op = conv2d(4, 4, np.ones((16, 1, 1, 8), np.float16), None)
+    whole = Network([Step(op, ("x",), "y")])
+    with npukit.open(f"sim:{name}") as device:
+        other: Any = device
+        for use in (
+            lambda: matmul(other, a, a.T),
+            lambda: execute(other, op, np.ones((4, 4, 8), np.float16)),
+            lambda: whole.load(other),
+        ):
+            with pytest.raises(ProgramError, match="for an RK3588 cannot run on <"):
+                use()

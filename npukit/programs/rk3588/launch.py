@@ -24,6 +24,19 @@ Rk3588Device = RknpuDevice | RocketDevice
 _CANARY_BYTES = 16
 
 
+def core_share(device: Rk3588Device, cores: int | None) -> int:
+    """How many cores to use: ``cores``, or all.
+
+    ProgramError: another NPU. ValueError: more cores than the device has, or none.
+    """
+    if not isinstance(device, Rk3588Device):
+        raise ProgramError(message=f"a program for an RK3588 cannot run on {device!r}")
+    share = device.core_count if cores is None else cores
+    if not 1 <= share <= device.core_count:
+        raise ValueError(f"{share} cores: the device has {device.core_count}")
+    return share
+
+
 class Code:
     """Programs in a buffer of their own, ready to be run any number of times.
 

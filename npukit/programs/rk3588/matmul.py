@@ -27,7 +27,7 @@ import numpy.typing as npt
 from npukit import _fast
 from npukit.ioctl import ProgramError
 
-from .launch import Rk3588Device, run
+from .launch import Rk3588Device, core_share, run
 from .program import Assembler, Program
 from .registers import CNA, CORE, DPU
 
@@ -316,7 +316,7 @@ def matmul(
     kind = out_kind if k <= max_k else _kind(a.dtype, out_kind.wide)
     result = np.zeros((m, n), kind.dtype_out)
     # An overflow to infinity, here as on the NPU, is a result and no event.
-    share = device.core_count if cores is None else cores
+    share = core_share(device, cores)
     with (
         np.errstate(over="ignore", invalid="ignore"),
         _Bench(device, kind, share, timeout) as bench,
@@ -337,8 +337,6 @@ class _Bench:
     """Features and results of one submission, roughly."""
 
     def __init__(self, device: Rk3588Device, kind: _Kind, cores: int, timeout: float) -> None:
-        if not 1 <= cores <= device.core_count:
-            raise ValueError(f"{cores} cores: the device has {device.core_count}")
         self.device, self.kind, self.cores, self.timeout = device, kind, cores, timeout
         self._buffers: dict[str, Any] = {}
 

@@ -25,7 +25,7 @@ from npukit.devices.rknpu import RknpuDevice
 from npukit.ioctl import ProgramError
 
 from .cost import cost
-from .launch import Code, Rk3588Device
+from .launch import Code, Rk3588Device, core_share
 from .operation import Divisible, Operation
 from .planner import ALIGN, Block, Plan, place
 from .program import Program
@@ -256,9 +256,7 @@ class Model:
         cores: int | None,
         submission: float,
     ) -> None:
-        share = device.core_count if cores is None else cores
-        if not 1 <= share <= device.core_count:
-            raise ValueError(f"{share} cores: the device has {device.core_count}")
+        share = core_share(device, cores)
         rknpu = isinstance(device, RknpuDevice)
         self.network = network
         self.outputs = network.outputs if outputs is None else tuple(outputs)
@@ -318,6 +316,8 @@ class Model:
         WaitTimeout, DeviceLost, and what the device raises.
         """
         network = self.network
+        if not isinstance(inputs, Mapping):
+            raise ProgramError(message=f"inputs by name are needed: {{{network.inputs[0]!r}: ...}}")
         if set(inputs) != set(network.inputs):
             raise ProgramError(
                 message=f"inputs {', '.join(inputs) or 'none'}; the network has "

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from npukit.ioctl import ProgramError
 
-from .launch import Rk3588Device, run
+from .launch import Rk3588Device, core_share, run
 from .program import Program
 from .tensor import ATOM, Tensor
 
@@ -80,9 +80,7 @@ def execute(
     seconds. ProgramError for inputs of another shape or dtype, WaitTimeout, and what the device
     raises.
     """
-    share = device.core_count if cores is None else cores
-    if not 1 <= share <= device.core_count:
-        raise ValueError(f"{share} cores: the device has {device.core_count}")
+    share = core_share(device, cores)
     if len(inputs) != len(op.inputs):
         raise ProgramError(message=f"{len(inputs)} inputs for an operation on {len(op.inputs)}")
     images = [tensor.pack(values) for tensor, values in zip(op.inputs, inputs, strict=True)]

@@ -98,7 +98,7 @@ def axes(
     pads: tuple[str | tuple[int, int], str | tuple[int, int]]
     if isinstance(padding, str) and padding in ("same", "valid"):
         pads = padding, padding
-    elif isinstance(padding, str) or len(padding) != 4 or min(padding) < 0:
+    elif not isinstance(padding, tuple) or len(padding) != 4 or min(padding) < 0:
         raise ProgramError(
             message=f'padding {padding!r}: "same", "valid" or (top, bottom, left, right) is needed'
         )
