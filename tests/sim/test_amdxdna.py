@@ -65,14 +65,15 @@ class Client:
         self.heap = node.ok(CREATE, size=CHUNK, type=HEAP).handle
         flags = _fast.MAP_SHARED | _fast.MAP_ANONYMOUS | _fast.MAP_NORESERVE
         strays = []
-        for _ in range(64):
+        for turn in range(64):
             address = self.map(self.heap, CHUNK).address
             if (address % CHUNK == 0) is aligned:
                 break
             # The kernel takes the top of a gap: what is over goes first, and a chunk with it, so
-            # that it fits in no other gap than the heap does.
+            # that it fits in no other gap than the heap does. Every other time a chunk alone, or a
+            # gap of just its size would be taken again and again.
             node.kernel.munmap(self.maps.pop(self.heap))
-            over = CHUNK + (address % CHUNK or 4096)
+            over = CHUNK + (address % CHUNK or 4096) if turn % 2 == 0 else CHUNK
             strays.append(_fast.mmap(-1, over, 0, _fast.PROT_NONE, flags))
         for stray in strays:
             stray.close()
