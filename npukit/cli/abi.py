@@ -46,7 +46,7 @@ def check_command(
     """Ask header, BTF, module table and stored snapshot whether they agree with npukit.
 
     Without an option: the running kernel and the installed headers. Exit status 1 when one of them
-    differs, 2 when a source is not there.
+    differs, 2 when a source that was asked for is not there, or can tell nothing of any driver.
     """
     if headers is not None and (kernel is not None or ko is not None):
         raise click.UsageError("--headers goes with neither --kernel nor --ko")
@@ -58,7 +58,12 @@ def check_command(
         click.echo(json.dumps([result.asdict() for result in results], indent=2))
     else:
         _print(results)
-    sys.exit(any(result.verdict is Verdict.DIFFERS for result in results))
+    if any(result.verdict is Verdict.DIFFERS for result in results):
+        sys.exit(1)
+    # The stored snapshot is no part of what was asked for.
+    asked = [result for result in results if result.witness != "snapshot"]
+    nothing = all(result.verdict is Verdict.UNCHECKED for result in asked)
+    sys.exit(_UNUSABLE if nothing and (kernel or headers or ko) else 0)
 
 
 def _print(results: list[Result]) -> None:

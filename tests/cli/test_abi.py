@@ -37,6 +37,12 @@ def test_check_prints_a_table_and_leaves_0(headers: Path) -> None:
     assert "drm/rocket_accel.h" in words
 
 
+def test_check_leaves_2_when_the_source_tells_nothing(headers: Path) -> None:
+    result = run("check", "--headers", headers, "rocket")
+    assert result.exit_code == 2
+    assert "no drm/rocket_accel.h there" in " ".join(result.output.split())
+
+
 def test_check_leaves_1_on_a_difference(headers: Path) -> None:
     (headers / "linux/udmabuf.h").write_text(HEADER.replace("0x42", "0x44"))
     result = run("check", "--headers", headers, "udmabuf")
