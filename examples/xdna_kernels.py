@@ -32,6 +32,7 @@ EXAMPLES = {
 
 
 def run(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
     for name, (example, _, _) in EXAMPLES.items():
         (directory / f"{name}.xclbin").write_bytes(example.xclbin)
         (directory / f"{name}.bin").write_bytes(example.instructions.to_bytes())

@@ -29,7 +29,8 @@ def _key(context: click.Context, parameter: click.Parameter, value: str) -> byte
     except ValueError:
         key = b""
     if len(key) != 32:
-        raise click.BadParameter("an Ed25519 public key has 32 bytes")
+        what = "" if Path(value).is_file() else f"{value!r} is neither a file nor 64 hex digits: "
+        raise click.BadParameter(f"{what}an Ed25519 public key has 32 bytes")
     return key
 
 

@@ -203,8 +203,10 @@ def build_(folder: str, output: str) -> None:
     Without "uuid" in it, the UUID comes from the contents.
     """
     base = Path(folder)
+    with failures(base / MANIFEST):
+        manifest = (base / MANIFEST).read_bytes()
     try:
-        head = json.loads((base / MANIFEST).read_text())
+        head = json.loads(manifest)
         sections = [
             (_typed(row["kind"], int), _typed(row.get("name", ""), str), _part(base, row["file"]))
             for row in head["sections"]

@@ -62,3 +62,7 @@ def test_a_key_that_is_none(files: Path, key: str) -> None:
     done = verify(files, key)
     assert done.exit_code == 2
     assert "32 bytes" in done.output
+
+
+def test_a_key_that_is_no_file_either_is_named(files: Path) -> None:
+    assert "'k' is neither a file nor 64 hex digits" in verify(files, "k").output

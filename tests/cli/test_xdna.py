@@ -59,6 +59,12 @@ def test_a_wrong_manifest_is_named(tmp_path: Path) -> None:
         assert "sections.json" in result.output
 
 
+def test_a_folder_without_a_manifest(tmp_path: Path) -> None:
+    result = run(xclbin_group, "build", tmp_path, "-o", tmp_path / "x")
+    assert result.exit_code == 1
+    assert result.output == f"Error: {tmp_path / 'sections.json'}: No such file or directory\n"
+
+
 @pytest.mark.parametrize(
     "changes",
     [
