@@ -11,8 +11,10 @@ from typing import BinaryIO, TextIO
 
 import click
 
+from npukit.ioctl import ProgramError
 from npukit.programs.rk3588 import text
 from npukit.programs.rk3588.explain import describe, explain_words
+from npukit.programs.rk3588.program import Words
 
 
 @click.group()
@@ -40,18 +42,32 @@ def asm(file: TextIO, output: BinaryIO | None) -> None:
         click.echo(f"{int(word):016x}")
 
 
+def _words(data: bytes) -> Words:
+    """The words of a file, which may be a listing."""
+    try:
+        return text.read_words(data)
+    except ProgramError as error:
+        try:
+            return text.assemble(data.decode("ascii"))
+        except ProgramError as other:
+            reason = f"{error.strerror}; nor a listing: {other.strerror}"
+        except UnicodeDecodeError:
+            raise error from None
+    raise ProgramError(message=reason)
+
+
 @regcmd.command()
 @click.argument("source", nargs=-1, required=True, metavar="FILE|HEX...")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def explain(source: tuple[str, ...], as_json: bool) -> None:
     """Say what a stream does, and what is wrong with it: of FILE ("-": stdin), or of words in HEX.
 
-    Exit status 1 when something is wrong.
+    FILE may be a listing of `npukit regcmd dis`, too. Exit status 1 when something is wrong.
     """
     if len(source) == 1 and (source[0] == "-" or os.path.exists(source[0])):
         try:
             with click.open_file(source[0], "rb") as file:
-                words = text.read_words(file.read())
+                words = _words(file.read())
         except IsADirectoryError as error:
             raise click.UsageError(f"{source[0]}: {error.strerror}") from None
     elif any(set(part) - set(f"{string.hexdigits}xX \n") for part in source):

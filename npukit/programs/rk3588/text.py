@@ -138,6 +138,8 @@ def split_tasks(words: Words) -> list[tuple[int, int]]:
             start += 1
         tasks.append((start, end + 1 - start))
         start = end + 1
+    if not ends and words.any():
+        raise ProgramError(message=f"no enable word in {len(words)} words: nothing starts")
     if words[start:].any():
         raise ProgramError(message=f"{len(words) - start} words follow the last enable word")
     return tasks
