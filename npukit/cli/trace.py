@@ -83,6 +83,7 @@ def run(
     if bool(command) == (pid is not None):
         raise click.UsageError("give a program or a process (-p)")
     status = 0
+    traced = True
     contents = Contents() if data else None
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open(output, "w")) if output else sys.stderr
@@ -94,13 +95,15 @@ def run(
                 status = trace_program(command, writer, root, contents)
         except CannotTrace as error:
             click.echo(f"npukit trace: {error.strerror}", err=True)
-            status = 125
+            status, traced = 125, False
         except OSError as error:
             if error.filename != (command[0] if command else None):
                 raise
             click.echo(f"npukit trace: {error.filename}: {error.strerror}", err=True)
-            status = 127 if isinstance(error, FileNotFoundError) else 126
+            status, traced = 127 if isinstance(error, FileNotFoundError) else 126, False
         writer.close()
+        if traced and writer.empty:
+            click.echo("npukit trace: no request to an NPU was seen", err=True)
     sys.exit(status)
 
 

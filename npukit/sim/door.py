@@ -125,6 +125,9 @@ class Watcher(Protocol):
         ``file`` is the number of the open file, its driver, its path and its buffers' memory.
         """
 
+    def closed(self, number: int) -> None:
+        """No process has the open file of this number any more."""
+
 
 class Report:
     """What happened, for ``--report``."""
@@ -669,6 +672,8 @@ class Door(SimKernel):
                 self._unhold(held)
             if self.report is not None and isinstance(file, DrmFileSim) and file.handles:
                 self.report.leaked[file.device.name] += len(file.handles)
+            if self.watcher is not None and file in self._numbers:
+                self.watcher.closed(self._numbers[file])
             self.put(file)
         if not inode.files and inode.device is None:
             del self._inodes[inode.key]

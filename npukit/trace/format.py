@@ -230,10 +230,13 @@ class Writer:
         self._form = form
         self._records: list[Record] = []
         self._start: int | None = None
+        self.empty = True
+        """Whether no record has come."""
         if form == "jsonl":
             write_header(file)
 
     def __call__(self, record: Record) -> None:
+        self.empty = False
         if self._form == "jsonl":
             self._file.write(record.to_json() + "\n")
             return

@@ -359,6 +359,13 @@ class Supervised(Outside):
 
         return ended
 
+    def closed(self, number: int) -> None:
+        """No process has this open file any more: all descriptors that were seen of it are gone."""
+        identity, now = (number,), time.monotonic_ns()
+        for file in [file for file, what in self._what.items() if what.identity == identity]:
+            self._close(file, file[0], now)
+        self._memories.pop(identity, None)
+
 
 def _is_struct(ctype: Any) -> bool:
     return issubclass(ctype, (Struct, Union))

@@ -141,7 +141,8 @@ class Summary:
 
     ``leaked`` are buffer objects that no request gave back, those that the file's end took with it
     included; ``open_files`` (descriptor, what) and ``mappings`` (address, bytes) are what was left
-    at the end.
+    at the end. ``closes_seen``: whether the trace has each close and munmap; one from outside,
+    which concludes that files were opened, has not.
     """
 
     requests: list[Requests]
@@ -150,6 +151,7 @@ class Summary:
     leaked: list[Bo]
     open_files: list[tuple[int, str]]
     mappings: list[tuple[int, int]]
+    closes_seen: bool = True
 
 
 def summarize(records: Iterable[Record]) -> Summary:
@@ -176,6 +178,7 @@ def summarize(records: Iterable[Record]) -> Summary:
         [bo for bo in buffers.all if bo.ended_ns is None or bo.closed],
         sorted((fd, file.what) for (_pid, fd), file in buffers.files.items()),
         [(address, length) for (_pid, address), (length, _bo) in buffers.maps.items()],
+        not any(record.call in ("open", "dup") and not record.duration_ns for record in records),
     )
 
 
@@ -202,9 +205,10 @@ def to_lines(summary: Summary) -> Iterator[str]:
     for bo in summary.leaked:
         yield f"leaked: {_bo(bo)}"
     for fd, what in summary.open_files:
-        yield f"left open: {fd} ({what})"
+        yield f"{'left open' if summary.closes_seen else 'not seen closed'}: {fd} ({what})"
     for address, length in summary.mappings:
-        yield f"left mapped: {length} bytes at {address:#x}"
+        mapped = "left mapped" if summary.closes_seen else "not seen unmapped"
+        yield f"{mapped}: {length} bytes at {address:#x}"
 
 
 def _bo(bo: Bo) -> str:

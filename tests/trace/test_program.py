@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from npukit.abi import rocket
 from npukit.ioctl import Ioctl
 from npukit.trace.meaning import MODULES
 from npukit.trace.record import Block, Memory, Record, read_trace
+from npukit.trace.summary import summarize, to_lines
 
 LIMIT = 60
 """Seconds after which a run is stopped as hung."""
@@ -296,6 +298,48 @@ def test_signals_and_stops_pass(trace: Any, client: Path) -> None:
 @pytest.mark.parametrize(("script", "status"), [("exit 3", 3), ("kill -TERM $$", 143)])
 def test_the_exit_status_passes(trace: Any, script: str, status: int) -> None:
     assert trace("rocket", "sh", "-c", script)[0].returncode == status
+
+
+def test_a_program_that_asks_nothing(trace: Any, tmp_path: Path) -> None:
+    silence = "no request to an NPU was seen\n"
+    result, records = trace("rocket", "true")
+    assert (result.stderr, records) == (f"npukit trace: {silence}", [])
+    result = simulated(tmp_path / "other", "rocket", "true")
+    assert (result.returncode, result.stderr) == (0, f"npukit sim run: {silence}")
+
+
+CLOSES = """
+import os, sys
+from npukit.abi import drm
+from npukit.ioctl import LinuxKernel
+kernel = LinuxKernel()
+first = kernel.open(sys.argv[1], os.O_RDWR)
+second = os.dup(first)
+for fd in (first, second):
+    drm.DRM_IOCTL_VERSION(kernel, fd)
+os.close(first)
+os.close(second)
+third = kernel.open(sys.argv[1], os.O_RDWR)
+drm.DRM_IOCTL_VERSION(kernel, third)
+"""
+
+
+def test_the_supervisor_sees_the_last_close(tmp_path: Path) -> None:
+    file = tmp_path / "trace"
+    result = simulated(file, "rocket", sys.executable, "-c", CLOSES, "/dev/accel/accel0")
+    assert result.returncode == 0, result.stderr
+    records = records_of(file)
+    calls = Counter(record.call for record in records)
+    assert (calls["open"], calls["dup"], calls["close"]) == (2, 1, 3)
+    assert summarize(records).open_files == []
+
+
+def test_from_outside_a_close_that_was_not_seen_is_called_so(trace: Any, client: Path) -> None:
+    result, records = trace("rocket", client, "close")
+    assert result.returncode == 7, result.stderr
+    text = list(to_lines(summarize(records)))
+    assert any(line.startswith("not seen closed: ") for line in text)
+    assert not any(line.startswith("left open") for line in text)
 
 
 def test_what_cannot_be_run_or_traced_is_said(trace: Any) -> None:
