@@ -13,6 +13,7 @@ is loaded before it is used.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 from types import ModuleType
@@ -79,7 +80,11 @@ def open(  # noqa: A001
             if strict:
                 raise ValueError("the server of a simulated machine decides whether it is strict")
             kernel = SocketKernel(socket)
-            return _open(kernel.path(name), watch(kernel) if watch else kernel, check)
+            try:
+                node = kernel.path(name)
+            except KeyError as error:
+                raise NoDevice(errno.ENODEV, str(error.args[0]), path=socket) from None
+            return _open(node, watch(kernel) if watch else kernel, check)
         from npukit.sim import SimKernel
 
         kernel = SimKernel([name], strict=strict)
@@ -87,6 +92,8 @@ def open(  # noqa: A001
     if strict:
         raise ValueError("strict is for simulated devices")
     if path is None:
+        from npukit.sim import NPUS
+
         found = find(kernel)
         usable = [node for node in found if node.drivable]
         if not usable:
@@ -94,10 +101,10 @@ def open(  # noqa: A001
                 f"{n.path} ({n.description}): {n.problem or 'no driver class'}" for n in found
             )
             raise NoDevice(
-                2,
+                errno.ENOENT,
                 "no NPU that npukit can drive",
                 hint=f"{seen or 'none is there'}. "
-                'npukit.open("sim:rknpu") or "sim:rocket" opens a simulated one',
+                f'npukit.open("sim:rknpu") opens a simulated one; there are {", ".join(NPUS)}',
             )
         path = usable[0].path
     if watch:

@@ -24,7 +24,9 @@ def devices(as_json: bool, root: str) -> None:
         click.echo(json.dumps(rows, indent=2))
         return
     if not found:
-        click.echo("no NPU found; sim:rknpu and sim:rocket are simulated ones")
+        from npukit.sim import NPUS
+
+        click.echo(f"no NPU found; simulated ones are {', '.join(f'sim:{name}' for name in NPUS)}")
         return
     table = Table("path", "driver", "what it is", "npukit")
     for node in found:

@@ -38,7 +38,10 @@ def _print(diagnosis: Diagnosis) -> None:
     console = Console(soft_wrap=True)
     console.print(Text(", ".join(filter(None, (diagnosis.model, diagnosis.kernel)))))
     if not diagnosis.npus:
-        console.print("\nno NPU found; sim:rknpu and sim:rocket are simulated ones")
+        from npukit.sim import NPUS
+
+        names = ", ".join(f"sim:{name}" for name in NPUS)
+        console.print(f"\nno NPU found; simulated ones are {names}")
     for npu in diagnosis.npus:
         _print_npu(console, npu)
     console.print()

@@ -8,6 +8,9 @@ import sys
 
 import click
 
+from npukit.sim import DEVICES
+from npukit.sim.run import CANNOT_RUN, DEFAULT_DEVICES
+
 
 @click.group()
 def sim() -> None:
@@ -20,7 +23,8 @@ def sim() -> None:
     "devices",
     multiple=True,
     metavar="NAME",
-    help="Give the machine this device; may be repeated (rknpu, rocket, dma_heap, udmabuf).",
+    help=f"Give the machine this device; may be repeated. There are {', '.join(DEVICES)}; "
+    f"without this option it has {', '.join(DEFAULT_DEVICES)}.",
 )
 @click.option("--strict", is_flag=True, help="Refuse, and say, what a driver would swallow.")
 @click.option("--report", is_flag=True, help="At the end, say what the program asked for.")
@@ -30,7 +34,8 @@ def sim() -> None:
 @click.option(
     "--no-namespace",
     is_flag=True,
-    help="Trap open and stat instead of laying out /dev and /sys anew.",
+    help="Trap open and stat instead of laying out /dev and /sys anew: no folder shows the nodes, "
+    "discovery finds none, and programs must name one.",
 )
 @click.option(
     "--door",
@@ -51,10 +56,11 @@ def sim() -> None:
     metavar="FILE",
     is_flag=False,
     flag_value="-",
-    help="Trace the program's requests to FILE, which show and replay read; alone: as text.",
+    help="Trace the program's requests to FILE, which show and replay read (write --trace=FILE); "
+    "alone: as text (put -- before COMMAND).",
 )
 @click.option("--data", is_flag=True, help="With --trace: record what buffers hold, too.")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND...")
 def run(
     devices: tuple[str, ...],
     strict: bool,
@@ -72,9 +78,13 @@ def run(
     The exit status is that of COMMAND (128 + N for signal N), 125 when this machine forbids what it
     takes, 126 or 127 when COMMAND cannot be run.
     """
-    from npukit.sim.run import DEFAULT_DEVICES
     from npukit.sim.run import run as run_program
 
+    if not command:
+        usage = "give the program to run: npukit sim run [OPTIONS] -- COMMAND..."
+        if trace_to not in (None, "-"):
+            usage += f"; {trace_to!r} was taken for the FILE of --trace"
+        raise click.UsageError(usage)
     names = devices or DEFAULT_DEVICES
     with contextlib.ExitStack() as stack:
         watcher = writer = None
@@ -117,6 +127,8 @@ def run(
             raise click.BadParameter(str(error), param_hint="--device") from None
         if writer is not None:
             writer.close()
+            if writer.empty and status not in (CANNOT_RUN, 126, 127):
+                click.echo("npukit sim run: no request to an NPU was seen", err=True)
     sys.exit(status)
 
 
@@ -128,10 +140,9 @@ def run(
 def serve(path: str, devices: tuple[str, ...], strict: bool, report: bool) -> None:
     """Serve a machine with simulated NPUs at a Unix socket, until Ctrl-C or SIGTERM.
 
-    Programs reach it with the two variables that are printed first, Python by
+    Programs reach it with the two variables that are printed after its nodes, Python by
     npukit.open("sim:NAME@PATH") and npukit.sim.SocketKernel(PATH).
     """
-    from npukit.sim.run import DEFAULT_DEVICES
     from npukit.sim.serving import serve_until_told
 
     try:

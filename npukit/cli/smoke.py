@@ -13,11 +13,16 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from npukit.sim import NPUS
 from npukit.smoke import Step, run
 
 
 @click.command()
-@click.option("--device", metavar="PATH|sim:rknpu|sim:rocket", help="Use this device.")
+@click.option(
+    "--device",
+    metavar="PATH|sim:NAME",
+    help=f"Use this device; simulated ones are {', '.join(NPUS)}.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--trace", "trace_to", type=click.File("w"), help="Record all calls to this file.")
 @click.option("--data", is_flag=True, help="With --trace: record what buffers hold, too.")

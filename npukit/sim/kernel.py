@@ -39,6 +39,8 @@ DEVICES: dict[str, tuple[str, str, Callable[[int], Any]]] = {
 }
 """Name of a simulated device -> module and class here, and what the class is given, besides the
 kernel, for the n-th of its kind. A machine loads only the drivers that it has."""
+NPUS = tuple(name for name in DEVICES if name not in ("dma_heap", "udmabuf", "wrapfd"))
+"""Those that npukit.open() opens, as "sim:NAME"."""
 
 
 def _make(kernel: SimKernel, name: str) -> SimDevice:
@@ -433,4 +435,4 @@ def address_of(arg: Argument, size: int = 0) -> tuple[int, object]:
     return address, keep
 
 
-__all__ = ["DEVICES", "Caller", "SimKernel"]
+__all__ = ["DEVICES", "NPUS", "Caller", "SimKernel"]

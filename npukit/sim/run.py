@@ -20,6 +20,8 @@ CANNOT_RUN = 125
 """Exit status when the machine does not allow it; 126 and 127 are as those of a shell."""
 
 _HANDLED = {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD}
+UNLISTED = "no folder of /dev or /sys shows nodes: discovery finds none, programs must name one"
+"""What a machine without a mount namespace means for programs."""
 _OK, _UNPLACED = b"ok", b"ok, without a namespace: "
 
 
@@ -68,7 +70,7 @@ def run_behind(door: Door, command: Sequence[str], namespaces: bool = True) -> i
         if namespaces:
             door.say(
                 f"no mount namespace on this machine ({message.removeprefix(_UNPLACED).decode()}): "
-                "nodes can be opened and have a stat, but no folder of /dev or /sys shows them"
+                + UNLISTED
             )
     elif message != _OK:
         os.waitpid(pid, 0)

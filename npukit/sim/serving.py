@@ -21,7 +21,7 @@ from typing import NamedTuple
 from . import _seccomp, namespace
 from .kernel import SimKernel
 from .preload import ServedKernel
-from .run import CANNOT_RUN, DEFAULT_DEVICES, execute
+from .run import CANNOT_RUN, DEFAULT_DEVICES, UNLISTED, execute
 from .socket import serve
 
 SOCKET_VARIABLE = "NPUKIT_SIM"
@@ -224,8 +224,8 @@ def _become(kernel: SimKernel, plan: Plan, path: str, namespaces: bool, go: int)
                 os.close(node)
         except OSError as error:
             text = (
-                f"npukit sim run: no mount namespace on this machine ({error.strerror}): nodes are "
-                "known by their full paths, but no folder of /dev or /sys shows them\n"
+                "npukit sim run: no mount namespace on this machine "
+                f"({error.strerror}): {UNLISTED}\n"
             )
             os.write(2, text.encode())
     os.environ.update(plan.variables)

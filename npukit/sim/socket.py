@@ -37,7 +37,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from npukit import _fast
-from npukit.ioctl import LinuxKernel, ProgramError
+from npukit.ioctl import LinuxKernel, NpuError, ProgramError
 from npukit.ioctl.kernel import Argument
 
 from .core import Errno, KernelOops, LocalCaller, Piece, SimFile, map_pieces
@@ -90,7 +90,7 @@ class SocketKernel(LinuxKernel):
 
     It counts as one process of that machine, with its own descriptors; leave() (or its end, or
     the end of this process) gives back all that it held. A child made by fork must make its own.
-    OSError when nobody serves there; every method raises ConnectionError once the server is gone.
+    NpuError when nobody serves there; every method raises ConnectionError once the server is gone.
 
     A descriptor that was received from another process of the machine is recognised at its first
     use, if it is a dma-buf, a wrap or a node that nobody else has open; a sync_file is not.
@@ -108,7 +108,11 @@ class SocketKernel(LinuxKernel):
         self._mappings: weakref.WeakKeyDictionary[_fast.Mapping, Any] = weakref.WeakKeyDictionary()
         self._closed = False
         # Connections of calls come and go; the process is there as long as this one is.
-        self._lifeline = self._connect()
+        try:
+            self._lifeline = self._connect()
+        except OSError as error:
+            hint = f"npukit sim serve --socket {self.socket_path} serves a machine there"
+            raise NpuError(error.errno or errno.EIO, path=self.socket_path, hint=hint) from None
         self._idle: list[socket.socket] = []
 
     def leave(self) -> None:
@@ -133,7 +137,8 @@ class SocketKernel(LinuxKernel):
         """The node of the first simulated device called ``name``; KeyError when there is none."""
         found = self._call("path", name)
         if found is None:
-            raise KeyError(name)
+            there = ", ".join(self._call("devices")) or "none"
+            raise KeyError(f"no simulated device {name!r} is served; there are {there}")
         return str(found)
 
     def _connect(self) -> socket.socket:
@@ -701,6 +706,8 @@ class SocketServer:
                 return kernel.path(arguments[0])
             except KeyError:
                 return None
+        if name == "devices":
+            return [device.name for device in kernel.devices]
         if name == "open":
             return kernel.open_node(*arguments)
         if name == "munmap":

@@ -12,6 +12,7 @@ from support import no_leak
 from npukit.cli import COMMANDS, main
 from npukit.programs.rk3588.matmul import matmul_program
 from npukit.requests import all_requests, requests_of
+from npukit.sim import DEVICES, NPUS, SimKernel, serve
 
 
 def run(*arguments: str, code: int = 0) -> str:
@@ -142,3 +143,50 @@ def test_devices(tmp_path: Path) -> None:
     (row,) = json.loads(run("devices", "--json", "--root", str(tmp_path)))
     assert (row["driver"], row["drivable"]) == ("habanalabs", False)
     assert "cannot drive it yet" in run("devices", "--root", str(tmp_path))
+
+
+def test_explain_takes_a_listing(tmp_path: Path) -> None:
+    words = matmul_program(4, 32, 32, np.int8, np.int32, 0, 0x1000, 0x2000).words
+    binary, listing = tmp_path / "job.bin", tmp_path / "job.txt"
+    binary.write_bytes(words.astype("<u8").tobytes())
+    listing.write_text(run("regcmd", "dis", str(binary)))
+    assert run("regcmd", "explain", str(listing)) == run("regcmd", "explain", str(binary))
+    listing.write_text("nop\nnothing of the sort\n")
+    text = run("regcmd", "explain", str(listing), code=1)
+    assert "not hexadecimal words" in text
+    assert "nor a listing: line 2" in text
+
+
+def test_explain_says_that_nothing_starts() -> None:
+    assert "no enable word in 3 words" in run("regcmd", "explain", "1", "2", "3", code=1)
+
+
+def test_a_machine_that_is_served_says_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "npu"
+    text = run("smoke", "--device", f"sim:rknpu@{path}", code=1)
+    assert f"{path}: No such file or directory (ENOENT): npukit sim serve --socket {path}" in text
+    with serve(SimKernel(["amdxdna", "dma_heap"]), path):
+        text = run("smoke", "--device", f"sim:rknpu@{path}", code=1)
+    assert "no simulated device 'rknpu' is served; there are amdxdna, dma_heap (ENODEV)" in text
+
+
+@pytest.mark.parametrize("command", [["smoke", "--help"], ["devices", "--root", "/nowhere"]])
+def test_all_simulated_npus_are_named(command: list[str]) -> None:
+    text = "".join(run(*command).split())
+    assert [name for name in NPUS if name not in text] == []
+    assert "wrapfd" not in text
+
+
+def test_sim_run_names_its_devices_and_what_it_lacks() -> None:
+    text = "".join(run("sim", "run", "--help").split())
+    assert [name for name in DEVICES if name not in text] == []
+    assert "[OPTIONS] -- COMMAND..." in run("sim", "run", code=2)
+    text = run("sim", "run", "--trace", "./c", code=2)
+    assert "'./c' was taken for the FILE of --trace" in text
+
+
+@pytest.mark.parametrize(
+    "command", [["sim", "run", "--trace=/nope/x", "--", "true"], ["trace", "-o", "/nope/x", "true"]]
+)
+def test_a_trace_that_cannot_be_written_is_one_line(command: list[str]) -> None:
+    assert run(*command, code=1) == "npukit: /nope/x: No such file or directory\n"
