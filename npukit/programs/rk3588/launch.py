@@ -18,6 +18,7 @@ from npukit.ioctl import DeviceLost, ProgramError
 
 from .program import INT_MASK_DPU, TASK_ALIGN, Program, rknpu_tasks, rocket_tasks
 from .registers import DPU
+from .tensor import align
 
 Rk3588Device = RknpuDevice | RocketDevice
 
@@ -60,7 +61,9 @@ class Code:
             raise ValueError(f"{most} programs for {device.core_count} cores")
         if isinstance(device, RocketDevice):
             _check_interrupts(chain(*self.steps))
-        images = [_align(program.words.nbytes) for step in self.steps for program in step]
+        images = [
+            align(program.words.nbytes, TASK_ALIGN) for step in self.steps for program in step
+        ]
         self._buffer: Any = device.alloc(max(sum(images), 1))
         try:
             self._write()
@@ -80,7 +83,7 @@ class Code:
                     image = step[index].words.view(np.uint8)
                     memory[offset : offset + len(image)] = image
                     tables.append(table(program, address))
-                    offset += _align(len(image))
+                    offset += align(len(image), TASK_ALIGN)
                 self._tasks.append(tables)
 
     def __enter__(self) -> Code:
@@ -183,10 +186,6 @@ def _check_interrupts(programs: Iterable[Program]) -> None:
                     f"for the DPU's ({INT_MASK_DPU:#x}) alone, would find it hung after 500 ms and "
                     "reset the core. Use the rknpu driver for the pooling unit"
                 )
-
-
-def _align(size: int) -> int:
-    return -(-size // TASK_ALIGN) * TASK_ALIGN
 
 
 def run(

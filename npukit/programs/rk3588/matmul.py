@@ -30,6 +30,7 @@ from npukit.ioctl import ProgramError
 from .launch import Rk3588Device, core_share, run
 from .program import Assembler, Program
 from .registers import CNA, CORE, DPU
+from .tensor import align
 
 CBUF_BANKS = 12
 BANK_BYTES = 32768
@@ -261,10 +262,6 @@ def _unproven(kind: _Kind, m: int, k: int, n: int) -> Iterator[str]:
         yield "FEATURE_GRAINS cannot hold M + 1"
 
 
-def _align(value: int, step: int) -> int:
-    return -(-value // step) * step
-
-
 def _steps(total: int, step: int) -> Iterator[tuple[int, int]]:
     return ((start, min(step, total - start)) for start in range(0, total, step))
 
@@ -362,7 +359,7 @@ class _Bench:
         """Take ``b`` (channels, kernels), padded to whole channel and kernel groups."""
         kind = self.kind
         self.k, self.n = b.shape
-        self.padded_k, self.padded_n = _align(self.k, 32), _align(self.n, kind.kernel_group)
+        self.padded_k, self.padded_n = align(self.k, 32), align(self.n, kind.kernel_group)
         kernels = np.zeros((self.padded_n, self.padded_k), kind.dtype_in)
         kernels[: self.n, : self.k] = b.T
         self.weights = self._buffer("weights", kernels.nbytes)
@@ -370,13 +367,13 @@ class _Bench:
             _fast.pack_weights(kernels, out=memory[: kernels.nbytes])
         row_bytes = self.padded_k * kind.dtype_in.itemsize + self.padded_n * kind.dtype_out.itemsize
         self.tile_rows = _tile_rows(kind, self.padded_k)
-        self.batch_rows = _align(max(self.BATCH_BYTES // row_bytes, 1), self.tile_rows)
+        self.batch_rows = align(max(self.BATCH_BYTES // row_bytes, 1), self.tile_rows)
 
     def multiply(self, a: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """``a`` (rows, channels) times the weights."""
         kind = self.kind
         tiles = [(start, rows) for start, rows in _steps(len(a), self.tile_rows)]
-        sizes = [rows if rows == 1 else _align(rows, 4) for _, rows in tiles]
+        sizes = [rows if rows == 1 else align(rows, 4) for _, rows in tiles]
         features = self._buffer("input", sum(sizes) * self.padded_k * kind.dtype_in.itemsize)
         results = self._buffer("output", sum(sizes) * self.padded_n * kind.dtype_out.itemsize)
         parts = self._kernel_parts(len(tiles))
@@ -422,5 +419,5 @@ class _Bench:
     def _kernel_parts(self, tiles: int) -> list[tuple[int, int]]:
         """Split the kernels where there are fewer row tiles than cores."""
         shares = -(-self.cores // tiles) if tiles < self.cores else 1
-        step = _align(-(-self.padded_n // shares), self.kind.kernel_group)
+        step = align(-(-self.padded_n // shares), self.kind.kernel_group)
         return list(_steps(self.padded_n, step))
