@@ -8,7 +8,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EFAULT, EINTR, EINVAL, ENOENT, ENOMEM, ESRCH, errno
 from libc.stdint cimport int64_t, uint64_t
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from posix.time cimport clock_gettime, timespec
 from posix.unistd cimport close
 
 from npukit.c_seccomp cimport (
@@ -129,6 +129,10 @@ AT_EMPTY_PATH = C_EMPTY_PATH
 FIRST_TAG = 1 << 61
 cdef int64_t FIRST = FIRST_TAG
 
+cdef extern from "<time.h>" nogil:
+    enum:
+        CLOCK_MONOTONIC_COARSE
+
 cdef enum:
     PIDFDS = 256
     # No driver copies more at once: the kernel's own allocator refuses it.
@@ -139,7 +143,7 @@ cdef enum:
 
 cdef long _seconds() noexcept:
     cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now)
     return now.tv_sec
 
 

@@ -251,23 +251,59 @@ class Door(SimKernel):
     # ---- One system call.
 
     def _handle(self, call: Call, file: SimFile | None, request: int, address: int) -> int | None:
-        """The answer: a value, a negative errno, or None where the call is none of ours."""
+        """The answer: a value, a negative errno, or None where the call is none of ours.
+
+        What most requests need is in this one frame: a second would be felt.
+        """
         with self.lock:
             self.current = call
-            if self.watcher is None or call.nr != _seccomp.SYS_IOCTL:
-                return self._answer(call, file, request, address)
-            file = file or self._look(call, call.fd)
-            if file is None:
-                return None
             try:
-                process = _seccomp.process_of(call.pid)
-            except ProcessLookupError:
-                process = call.pid
-            told = self._describe(file)
-            ended = self.watcher(call.pid, process, call.fd, told, request, address)
-            answer = self._answer(call, file, request, address)
-            ended(0 if answer is None else answer)
-            return answer
+                if file is None:
+                    if call.nr != _seccomp.SYS_IOCTL:
+                        return self._other(call)
+                    file = self._look(call, call.fd)
+                    if file is None:
+                        return None
+                if self.watcher is not None:
+                    return self._watched_by(self.watcher, call, file, request, address)
+                if self.report is not None:
+                    return self._reported(self.report, call, file, request, address)
+                return file.ioctl(call, request, address)
+            except Exception as error:
+                return self._errno(error)
+
+    def _errno(self, error: Exception) -> int:
+        """The negative errno that a request ends with."""
+        if isinstance(error, Errno):
+            return -error.code
+        if isinstance(error, ProgramError):
+            self.say(f"strict: {error.hint}")
+            return -errno.EINVAL
+        if isinstance(error, KernelOops):
+            self.say(f"a real kernel would crash here: {error}")
+            return -errno.EFAULT
+        if isinstance(error, MemoryError):
+            return -errno.ENOMEM
+        traceback.print_exception(error)
+        return -errno.EIO
+
+    def _watched_by(
+        self, watcher: Watcher, call: Call, file: SimFile, request: int, address: int
+    ) -> int:
+        try:
+            process = _seccomp.process_of(call.pid)
+        except ProcessLookupError:
+            process = call.pid
+        ended = watcher(call.pid, process, call.fd, self._describe(file), request, address)
+        try:
+            if self.report is None:
+                answer = file.ioctl(call, request, address)
+            else:
+                answer = self._reported(self.report, call, file, request, address)
+        except Exception as error:
+            answer = self._errno(error)
+        ended(answer)
+        return answer
 
     def _describe(self, file: SimFile) -> tuple[int, str, str, Memory]:
         """What a watcher is told of an open file."""
@@ -280,32 +316,6 @@ class Door(SimKernel):
         device = getattr(file, "device", None)
         path = device.paths[0] if device is not None else ""
         return number, "", path, functools.partial(_memory, file)
-
-    def _answer(self, call: Call, file: SimFile | None, request: int, address: int) -> int | None:
-        """As _handle(), with the lock held."""
-        try:
-            if file is None:
-                if call.nr != _seccomp.SYS_IOCTL:
-                    return self._other(call)
-                file = self._look(call, call.fd)
-                if file is None:
-                    return None
-            if self.report is not None:
-                return self._reported(self.report, call, file, request, address)
-            return file.ioctl(call, request, address)
-        except Errno as error:
-            return -error.code
-        except ProgramError as error:
-            self.say(f"strict: {error.hint}")
-            return -errno.EINVAL
-        except KernelOops as error:
-            self.say(f"a real kernel would crash here: {error}")
-            return -errno.EFAULT
-        except MemoryError:
-            return -errno.ENOMEM
-        except Exception:
-            traceback.print_exc()
-            return -errno.EIO
 
     def _reported(
         self, report: Report, call: Call, file: SimFile, request: int, address: int
