@@ -142,6 +142,7 @@ def replay(file: str) -> None:
     status 0 when every call answered as recorded.
     """
     from npukit.sim import SimKernel
+    from npukit.trace.meaning import RKNPU_NODE
     from npukit.trace.replay import opened
     from npukit.trace.replay import replay as play
 
@@ -150,7 +151,7 @@ def replay(file: str) -> None:
     for path, driver in opened(records).items():
         if driver not in SIMULATED:
             raise click.ClickException(f"{path}: nothing simulates {driver or 'its driver'}")
-        devices[path] = "rknpu-misc" if path == "/dev/rknpu" else SIMULATED[driver]
+        devices[path] = "rknpu-misc" if path == RKNPU_NODE else SIMULATED[driver]
     kernel = SimKernel(tuple(dict.fromkeys(devices.values())))
     nodes = {path: kernel.path(name) for path, name in devices.items()}
     differences = play(records, kernel, nodes)

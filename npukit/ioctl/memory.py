@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
 import threading
+from collections.abc import Iterator
 
 
 class OwnMemory:
@@ -75,3 +77,15 @@ def _at(address: int, size: int) -> ctypes.Array[ctypes.c_char] | None:
     if not 0 <= address <= (1 << 64) - size:
         return None
     return (ctypes.c_char * size).from_address(address)
+
+
+def mappings(pid: int) -> Iterator[tuple[int, int, int, int]]:
+    """(start, end, inode, offset in the file) of each mapping of a process; none once it is gone.
+
+    Source: proc_pid_maps(5).
+    """
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as maps:
+        for line in maps:
+            span, _access, offset, _device, inode, *_path = line.split(None, 5)
+            start, end = span.split("-")
+            yield int(start, 16), int(end, 16), int(inode), int(offset, 16)

@@ -26,11 +26,12 @@ from typing import Any, NamedTuple, Protocol
 from npukit import _fast
 from npukit.abi import dma_buf, dma_heap, drm, sync_file, udmabuf
 from npukit.ioctl import Ioctl, ProgramError
+from npukit.ioctl.memory import mappings
 
 from . import _seccomp
 from ._seccomp import Call, Listener
 from .core import ERESTARTSYS, PAGES_END, Area, Errno, KernelOops, Pages, SimDevice, SimFile
-from .dma_buf import DmaBufSim
+from .dma_buf import Backing, DmaBufSim
 from .drm import DrmDeviceSim, DrmFileSim, GemObject
 from .fence import SyncFileSim
 from .kernel import SimKernel
@@ -41,7 +42,7 @@ _OPENS_FAIL = ("fastrpc", "habanalabs", "ivpu")
 """Names of devices of which an open itself can fail, by their start."""
 
 Memory = Callable[[int, int, int], bytes | None]
-"""(handle, offset, size) -> bytes of a buffer object."""
+"""(name, offset, size) -> bytes of a buffer object; None where there are none."""
 
 SWEEP_SECONDS = 0.05
 """How long freed pages may stay before it is asked who still maps them."""
@@ -108,25 +109,44 @@ class Held(NamedTuple):
     unmapped: Callable[[], None]
 
 
+class OpenFile(NamedTuple):
+    """What a watcher is told of an open file."""
+
+    number: int
+    driver: str
+    """"" where the path tells it."""
+    path: str
+    memory: Memory
+    """Of its buffers, by handle; by obj_addr where handles are descriptors (rknpu's misc node)."""
+    shared: Memory
+    """Of the caller's dma-bufs, by descriptor, while the request lasts."""
+
+
 class Watcher(Protocol):
-    """Who is told of each request that the door answers, with the door's lock held."""
+    """Who is told of what the door answers, with the door's lock held."""
 
     def __call__(
+        self, thread: int, process: int, fd: int, file: OpenFile, request: int, address: int
+    ) -> Callable[[int], None]:
+        """A request has begun; what is to be called with its answer, negative for an errno."""
+
+    def maps(
         self,
         thread: int,
         process: int,
         fd: int,
-        file: tuple[int, str, str, Memory] | None,
-        request: int,
-        address: int,
-    ) -> Callable[[int], None]:
-        """A request has begun; what is to be called with its answer, negative for an errno.
+        file: OpenFile,
+        arguments: dict[str, int],
+        place: tuple[int, int],
+        error: int,
+    ) -> None:
+        """The program is going to have an mmap, or gets an errno for it (else 0).
 
-        ``file`` is the number of the open file, its driver, its path and its buffers' memory.
+        ``arguments``: length, offset, prot, flags. ``place``: inode and offset of the pages.
         """
 
     def closed(self, number: int) -> None:
-        """No process has the open file of this number any more."""
+        """No process has the open file of this number any more, nor a mapping of it."""
 
 
 class Report:
@@ -195,6 +215,8 @@ class Door(SimKernel):
         self._idle = 0
         self._wake = threading.Semaphore(0)
         self._inotify = -1
+        self._closing = False
+        """There were closes that it told of, after which nobody has looked yet."""
         self._poke_in, self._poke_out = -1, -1
         self._said: set[str] = set()
 
@@ -290,11 +312,9 @@ class Door(SimKernel):
     def _watched_by(
         self, watcher: Watcher, call: Call, file: SimFile, request: int, address: int
     ) -> int:
-        try:
-            process = _seccomp.process_of(call.pid)
-        except ProcessLookupError:
-            process = call.pid
-        ended = watcher(call.pid, process, call.fd, self._describe(file), request, address)
+        self._tell_closes()
+        told = self._describe(call, file)
+        ended = watcher(call.pid, _process_of(call.pid), call.fd, told, request, address)
         try:
             if self.report is None:
                 answer = file.ioctl(call, request, address)
@@ -305,17 +325,34 @@ class Door(SimKernel):
         ended(answer)
         return answer
 
-    def _describe(self, file: SimFile) -> tuple[int, str, str, Memory]:
-        """What a watcher is told of an open file."""
+    def _describe(self, call: Call, file: SimFile) -> OpenFile:
         number = self._numbers.setdefault(file, next(self._next_number))
-        if isinstance(file, DrmFileSim):
-            return number, file.device.driver_name, file.path, functools.partial(_memory, file)
-        if isinstance(file, (DmaBufSim, SyncFileSim)):
-            driver = "dma_buf" if isinstance(file, DmaBufSim) else "sync_file"
-            return number, driver, "", functools.partial(_memory, file)
+        driver = path = ""
         device = getattr(file, "device", None)
-        path = device.paths[0] if device is not None else ""
-        return number, "", path, functools.partial(_memory, file)
+        if isinstance(file, DrmFileSim):
+            driver, path = file.device.driver_name, file.path
+        elif isinstance(file, (DmaBufSim, SyncFileSim)):
+            driver = "dma_buf" if isinstance(file, DmaBufSim) else "sync_file"
+        elif device is not None:
+            path = device.paths[0]
+        memory, shared = functools.partial(_memory, file), functools.partial(self._shared, call)
+        return OpenFile(number, driver, path, memory, shared)
+
+    def _tell_closes(self) -> None:
+        """Have the watcher know of what was closed before the descriptor's number comes again."""
+        poller = select.poll()
+        poller.register(self._inotify, select.POLLIN)
+        if self._closing or poller.poll(0):
+            self._sweep_all()
+
+    def _shared(self, call: Call, fd: int, offset: int, size: int) -> bytes | None:
+        """Bytes of the dma-buf behind a descriptor of the caller."""
+        found = call.identify(fd)
+        inode = self._inodes.get(found[0]) if found is not None else None
+        if found is None or inode is None:
+            return None
+        file = inode.only or inode.files.get(found[1])
+        return _read(file.backing, offset, size) if isinstance(file, DmaBufSim) else None
 
     def _reported(
         self, report: Report, call: Call, file: SimFile, request: int, address: int
@@ -343,8 +380,12 @@ class Door(SimKernel):
             found = call.identify(call.fd)
             # A device node has no length that one could set.
             return -errno.EINVAL if found is not None and found[0] in self._inodes else None
+        return self._mmap(call)
+
+    def _mmap(self, call: Call) -> int | None:
         _, length, prot, flags, fd, offset = call.args
-        file = self._look(call, fd & 0x7FFFFFFF)
+        fd &= 0x7FFFFFFF
+        file = self._look(call, fd)
         if file is None:
             return None
         try:
@@ -354,19 +395,34 @@ class Door(SimKernel):
             if self.strict:
                 code = errno.errorcode.get(error.code)
                 self.say(f"strict: mmap of {length} bytes at {offset:#x} gets {code}")
+            self._tell_mmap(call, file, (0, 0), error.code)
             raise
         if isinstance(file, DrmFileSim) or _file_of(file) is not None:
+            found = call.identify(fd)
+            if found is not None:
+                self._tell_mmap(call, file, (found[0][1], offset), 0)
             return None
         # The pages are somewhere in another file.
         problem = "it lies in several files"
         if len(area.pieces) == 1:
+            piece = area.pieces[0]
+            self._tell_mmap(call, file, (os.fstat(piece.fd).st_ino, piece.offset), 0)
             try:
-                call.mmap(area.pieces[0].fd, area.pieces[0].offset)
+                call.mmap(piece.fd, piece.offset)
                 return None
             except OSError as error:
                 problem = f"ptrace: {error.strerror}"
         self.say(f"a {type(file).__name__} cannot be mapped here ({problem})", once=True)
         return -errno.EACCES
+
+    def _tell_mmap(self, call: Call, file: SimFile, place: tuple[int, int], error: int) -> None:
+        if self.watcher is not None:
+            self._tell_closes()
+            _, length, prot, flags, fd, offset = call.args
+            arguments = {"length": length, "offset": offset, "prot": prot, "flags": flags}
+            process, told = _process_of(call.pid), self._describe(call, file)
+            fd &= 0x7FFFFFFF
+            self.watcher.maps(call.pid, process, fd, told, arguments, place, error)
 
     def _open(self, call: Call) -> int | None:
         """Open a node by its full path as its driver does, errors included."""
@@ -626,6 +682,7 @@ class Door(SimKernel):
             pause = max(min(due) - time.monotonic(), 0) * 1000 if due else None
             seen = {fd for fd, _ in poller.poll(pause)}
             now = time.monotonic()
+            self._closing |= self._inotify in seen
             for fd in seen & {self._poke_out, self._inotify}:
                 with contextlib.suppress(BlockingIOError):
                     os.read(fd, 65536)
@@ -641,8 +698,12 @@ class Door(SimKernel):
     def sweep_files(self) -> None:
         """End the open files that no program has any more."""
         with self.lock:
-            for inode in list(self._inodes.values()):
-                self._sweep_inode(inode)
+            self._sweep_all()
+
+    def _sweep_all(self) -> None:
+        self._closing = False
+        for inode in list(self._inodes.values()):
+            self._sweep_inode(inode)
 
     def sweep_pages(self) -> None:
         """Give the pages back that were freed and that no program maps."""
@@ -819,25 +880,37 @@ def mapped_ranges(pid: int, inodes: set[int]) -> dict[int, list[tuple[int, int]]
         processes = descendants(pid)
         found: dict[int, list[tuple[int, int]]] = {}
         for process in processes:
-            with contextlib.suppress(OSError), open(f"/proc/{process}/maps") as maps:
-                for line in maps:
-                    span, _, offset, _, inode, *_ = line.split(None, 5)
-                    if int(inode) in inodes:
-                        start, end = (int(part, 16) for part in span.split("-"))
-                        place = int(offset, 16)
-                        found.setdefault(int(inode), []).append((place, place + end - start))
+            for start, end, inode, place in mappings(process):
+                if inode in inodes:
+                    found.setdefault(inode, []).append((place, place + end - start))
         # A process that was born meanwhile may have inherited what its parent has let go since.
         if descendants(pid) <= processes:
             return found
 
 
-def _memory(file: SimFile, handle: int, offset: int, size: int) -> bytes | None:
+def _process_of(thread: int) -> int:
+    try:
+        return _seccomp.process_of(thread)
+    except ProcessLookupError:
+        return thread
+
+
+def _memory(file: SimFile, name: int, offset: int, size: int) -> bytes | None:
     """Bytes of a buffer object of an open file."""
-    gem = file.handles.get(handle) if isinstance(file, DrmFileSim) else None
-    if not isinstance(gem, GemObject) or offset + size > gem.size:
+    found: Any = None
+    if isinstance(file, DrmFileSim):
+        found = file.handles.get(name)
+    elif isinstance(file, RknpuMiscFile):
+        found = next((r.buffer.backing for r in file.records if r.obj_addr == name), None)
+    # Handles of amdxdna's device heap are no memory of their own.
+    return _read(found, offset, size) if isinstance(found, Backing) else None
+
+
+def _read(memory: Backing, offset: int, size: int) -> bytes | None:
+    if offset + size > memory.size:
         return None
     data = b""
-    for piece in gem.pieces(gem.size, 0, _fast.MAP_SHARED):
+    for piece in memory.pieces(memory.size, 0, _fast.MAP_SHARED):
         skip = min(offset, piece.length)
         data += os.pread(piece.fd, min(piece.length - skip, size - len(data)), piece.offset + skip)
         offset -= skip

@@ -51,8 +51,10 @@ MODULES = {
 }
 """Driver -> its module in npukit.abi."""
 
+RKNPU_NODE = "/dev/rknpu"
+"""The misc build's, whose handles are descriptors of dma-bufs."""
 NODES = {
-    "/dev/rknpu": "rknpu",
+    RKNPU_NODE: "rknpu",
     "/dev/fastrpc-": "fastrpc",
     "/dev/dma_heap/": "dma_heap",
     "/dev/udmabuf": "udmabuf",

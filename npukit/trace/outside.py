@@ -7,25 +7,29 @@ full speed. That a file was opened, passed on or closed is concluded from the ne
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
+import dataclasses
 import os
 import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npukit.devices.discover import driver_of_number
 from npukit.ioctl import Ioctl, Struct, Union
+from npukit.ioctl.memory import mappings
 
 from . import _ptrace
 from .buffers import Bo
 from .contents import Contents
 from .follow import LIMIT
 from .interpret import Interpreter, error_name
-from .meaning import CREATES, MODULES, NODES
+from .meaning import CREATES, MODULES, NODES, RKNPU_NODE
 from .record import Block, Key, Record
+
+if TYPE_CHECKING:
+    from npukit.sim.door import OpenFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +115,10 @@ class Outside(Interpreter):
         if bo.offset is None or what is None:
             return None
         start = bo.offset + offset
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as maps:
-            for line in maps:
-                span, _access, place, _device, inode, *_path = line.split(None, 5)
-                if int(inode) != what.identity[1]:
-                    continue
-                first, last = (int(part, 16) for part in span.split("-"))
-                at = start - int(place, 16)
-                if at >= 0 and at + size <= last - first:
-                    return self.read(pid, first + at, size)
+        for first, last, inode, place in mappings(pid):
+            at = start - place
+            if inode == what.identity[1] and at >= 0 and at + size <= last - first:
+                return self.read(pid, first + at, size)
         return None
 
     # What is told.
@@ -253,7 +252,10 @@ class Outside(Interpreter):
         self.drivers[file] = what.driver
         common = (at_ns, 0, file[0], thread)
         source = self._source(file, what)
-        if source is not None:
+        if source is not None and self._is_known(file, source):
+            self._what[file] = self._what[source]
+            self.drivers[file] = self.drivers[source]
+        elif source is not None:
             self._what[file] = self._what[source]
             arguments = {} if source[0] == file[0] else {"pid": source[0]}
             driver = self.drivers[file] = self.drivers[source]
@@ -276,6 +278,11 @@ class Outside(Interpreter):
         inherited = (parent, file[1])
         return inherited if parent is not None and inherited in same else None
 
+    def _is_known(self, file: Key, source: Key) -> bool:
+        """Both came from a request, which gave the same dma-buf twice."""
+        one, other = self.buffers.files.get(file), self.buffers.files.get(source)
+        return one is not None and other is not None and one.backing is other.backing is not None
+
     def _reopened(self, record: Record) -> None:
         """No driver gives a handle that lives once more: the file was closed and opened anew."""
         after, sent = record.after, record.sent
@@ -296,8 +303,12 @@ class Outside(Interpreter):
         self._add(Record("close", at_ns, 0, file[0], thread, file[1], driver))
 
 
-Memory = Callable[[int, int, int], bytes | None]
-"""(handle, offset, size) -> bytes of a buffer object."""
+class Pages(NamedTuple):
+    """What is mapped: the number of the open file, and where its pages begin."""
+
+    file: int
+    inode: int
+    offset: int
 
 
 class Supervised(Outside):
@@ -314,12 +325,25 @@ class Supervised(Outside):
         contents: Contents | None = None,
     ) -> None:
         super().__init__(sink, limit, contents)
-        self._memories: dict[tuple[int, ...], Memory] = {}
+        self._files: dict[tuple[int, ...], OpenFile] = {}
+        self._told: OpenFile
+        """That of the request of which something is told now."""
+        self._coming: list[tuple[Record, Pages]] = []
+        """Mappings whose address is not known yet."""
+        self._mapped: dict[Key, Pages] = {}
+        """Process and address of a mapping -> what is mapped there."""
 
     def read_buffer(self, pid: int, bo: Bo, offset: int, size: int) -> bytes | None:
+        found = self.buffers.files.get(bo.file)
+        if found is not None and found.alone:
+            return self._told.shared(bo.handle, offset, size)
         what = self._what.get(bo.file)
-        memory = self._memories.get(what.identity) if what is not None else None
-        return memory(bo.handle, offset, size) if memory is not None else None
+        file = self._files.get(what.identity) if what is not None else None
+        if file is None:
+            return None
+        # Handles of the misc node are descriptors, which the program may have closed.
+        name = bo.object if file.path == RKNPU_NODE else bo.handle
+        return None if name is None else file.memory(name, offset, size)
 
     def _source(self, file: Key, what: What) -> Key | None:
         return next(
@@ -328,30 +352,16 @@ class Supervised(Outside):
         )
 
     def __call__(
-        self,
-        thread: int,
-        process: int,
-        fd: int,
-        file: tuple[int, str, str, Memory] | None,
-        request: int,
-        address: int,
+        self, thread: int, process: int, fd: int, file: OpenFile, request: int, address: int
     ) -> Callable[[int], None]:
-        """A request has begun; what is to be called with its answer, negative for an errno.
-
-        ``file`` is the number of the open file, its driver, its path and its buffers' memory.
-        """
-        what = What("", "", 0, (0,))
-        if file is not None:
-            number, driver, path, memory = file
-            if not driver:
-                driver = next((d for start, d in NODES.items() if path.startswith(start)), "")
-            what = What(driver, path, os.O_RDWR, (number,))
-            self._memories[what.identity] = memory
-        key = (process, fd)
-        asked = self.begins(key, thread, what, request, address, time.monotonic_ns())
+        self._told = file
+        self._settle(process)
+        now = time.monotonic_ns()
+        asked = self.begins((process, fd), thread, self._named(file), request, address, now)
         start = time.monotonic_ns()
 
         def ended(answer: int) -> None:
+            self._told = file
             # As the door tells the two apart; a DSP's result may be a large negative number.
             failed = -4096 < answer < 0
             value, code = (-1, -answer) if failed else (answer, 0)
@@ -359,12 +369,70 @@ class Supervised(Outside):
 
         return ended
 
+    def maps(
+        self,
+        thread: int,
+        process: int,
+        fd: int,
+        file: OpenFile,
+        arguments: dict[str, int],
+        place: tuple[int, int],
+        error: int,
+    ) -> None:
+        self._told = file
+        self._settle(process)
+        now, key = time.monotonic_ns(), (process, fd)
+        self._meet(key, thread, self._named(file), now)
+        driver = self.drivers.get(key, "")
+        record = Record("mmap", now, 0, process, thread, fd, driver, arguments=arguments)
+        if error:
+            self._add(dataclasses.replace(record, result=-1, errno=error_name(error)))
+        else:
+            self._coming.append((record, Pages(file.number, *place)))
+
     def closed(self, number: int) -> None:
-        """No process has this open file any more: all descriptors that were seen of it are gone."""
         identity, now = (number,), time.monotonic_ns()
-        for file in [file for file, what in self._what.items() if what.identity == identity]:
+        files = [file for file, what in self._what.items() if what.identity == identity]
+        self._coming = [(record, pages) for record, pages in self._coming if pages.file != number]
+        for process, address in [key for key, its in self._mapped.items() if its.file == number]:
+            self._unmapped(process, address, now)
+        for file in files:
             self._close(file, file[0], now)
-        self._memories.pop(identity, None)
+        self._files.pop(identity, None)
+
+    def _named(self, file: OpenFile) -> What:
+        driver = file.driver
+        if not driver:
+            driver = next((d for start, d in NODES.items() if file.path.startswith(start)), "")
+        what = What(driver, file.path, os.O_RDWR, (file.number,))
+        self._files[what.identity] = file
+        return what
+
+    def _settle(self, process: int) -> None:
+        """Record what a process has mapped since. What it has unmapped again remains unknown."""
+        coming = [each for each in self._coming if each[0].pid == process]
+        if not coming:
+            return
+        self._coming = [each for each in self._coming if each[0].pid != process]
+        found = list(mappings(process))
+        for record, pages in coming:
+            for start, end, inode, first in found:
+                key = process, start + pages.offset - first
+                if inode != pages.inode or not start <= key[1] < end:
+                    continue
+                if self._mapped.get(key) == pages:
+                    # The same pages are mapped twice; this is the other mapping.
+                    continue
+                if key in self._mapped:
+                    self._unmapped(*key, record.start_ns)
+                self._mapped[key] = pages
+                self._add(dataclasses.replace(record, result=key[1]))
+                break
+
+    def _unmapped(self, process: int, address: int, at_ns: int) -> None:
+        del self._mapped[process, address]
+        what = {"address": address}
+        self._add(Record("munmap", at_ns, 0, process, process, -1, "", what))
 
 
 def _is_struct(ctype: Any) -> bool:

@@ -488,13 +488,17 @@ class _Player:
         if here is not None and 0 <= offset <= end <= here.size:
             # The program's own mapping was not recorded. This one stays to the end: what the job
             # leaves is looked at through it.
+            fd, place = here.file[1], here.offset
+            for file, known in self._ours.files.items():
+                if known.backing is here:
+                    fd, place = file[1], 0
             with contextlib.suppress(OSError):
-                if here.offset is None and here.driver == "rknpu":
-                    fd, handle = here.file[1], here.handle
-                    here.offset = DRM_IOCTL_RKNPU_MEM_MAP(self._kernel, fd, handle=handle).offset
-                if here.offset is None:
+                if place is None and here.driver == "rknpu":
+                    asked = DRM_IOCTL_RKNPU_MEM_MAP(self._kernel, fd, handle=here.handle)
+                    place = here.offset = asked.offset
+                if place is None:
                     raise _CannotPlay("the buffer object is not mapped here")
-                mapping = self._kernel.mmap(here.file[1], here.size, here.offset)
+                mapping = self._kernel.mmap(fd, here.size, place)
                 self._maps[0, mapping.address] = mapping
                 return memoryview(mapping)[offset:end]
         raise _CannotPlay("the job's buffer object is not mapped here")

@@ -237,21 +237,50 @@ def test_each_request_is_traced_with_its_result_on_a_simulated_machine(
     check_requests(driver, result.stdout.splitlines(), records_of(file), module)
 
 
+XDNA = """
+import sys
+import numpy as np
+import npukit
+from npukit.programs.xdna import designs, smoke
+rng = np.random.default_rng(1)
+words = rng.integers(0, 1 << 32, (64, 96), np.uint32)
+numbers = rng.integers(-(1 << 30), 1 << 30, (2, 4096), np.int32)
+with npukit.open(sys.argv[1]) as device:
+    assert (smoke.run_example(device, designs.transpose(64, 96), words) == words.T).all()
+    total = smoke.run_example(device, designs.vector_add(4096), *numbers)
+    assert (total == numbers.sum(0)).all()
+"""
+"""What smoke leaves out where it cannot know that the NPU knows these designs."""
+
+
 @pytest.mark.parametrize("data", [False, True])
 @pytest.mark.parametrize(
-    ("device", "node"), [("rknpu", "/dev/dri/card1"), ("rocket", "/dev/accel/accel0")]
+    ("device", "node"),
+    [
+        ("rknpu", "/dev/dri/card1"),
+        ("rknpu-misc", "/dev/rknpu"),
+        ("rocket", "/dev/accel/accel0"),
+        ("amdxdna", "/dev/accel/accel0"),
+    ],
 )
 def test_a_trace_of_an_unmodified_program_replays(
     tmp_path: Path, device: str, node: str, data: bool
 ) -> None:
     file = tmp_path / "trace.jsonl"
     npukit = [sys.executable, "-m", "npukit"]
-    result = simulated(file, device, *npukit, "smoke", "--json", "--device", node, data=data)
+    program = [*npukit, "smoke", "--json", "--device", node]
+    if device == "amdxdna":
+        program = [sys.executable, "-c", XDNA, node]
+    result = simulated(file, device, *program, data=data)
     assert result.returncode == 0, result.stdout + result.stderr
-    submits = [r for r in records_of(file) if r.request.endswith("_SUBMIT")]
-    assert len(submits) == 5
-    blocks = [b for r in records_of(file) for b in (r.sent, r.received) if b is not None]
-    assert (sum(len(block.data) for block in blocks) > 100) == data
+    records = records_of(file)
+    submits = [r for r in records if r.request.endswith(("_SUBMIT", "_EXEC_CMD"))]
+    assert len(submits) == (2 if device == "amdxdna" else 5)
+    blocks = [b for r in records for b in (r.sent, r.received) if b is not None]
+    assert (sum(len(block.data) for block in blocks) > 30) == data
+    # What was mapped is seen until it ends.
+    calls = [record.call for record in records]
+    assert calls.count("mmap") == calls.count("munmap") > 2
     result = start([*npukit, "trace", "replay", str(file)])
     assert result.returncode == 0, result.stdout
     assert result.stdout.endswith(" 0 differences\n")
@@ -308,6 +337,38 @@ def test_a_program_that_asks_nothing(trace: Any, tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, f"npukit sim run: {silence}")
 
 
+DSP = """
+import sys
+from npukit.devices.fastrpc import UNVERIFIED, FastRpcDevice, Host
+from npukit.programs.hexagon import idl
+from npukit.sim.cdsp import SHELL
+with FastRpcDevice.open() as device:
+    device.start(SHELL, verify=UNVERIFIED, host=Host([sys.argv[1]]))
+    with idl.load("echo.idl").open(device) as echo, device.alloc(8192) as buffer:
+        buffer.array()[:] = [*range(256)] * 32
+        echo.transform_mapped(buffer.map_to_dsp(), 8192, 5)
+"""
+
+
+def test_what_a_dsp_does_to_a_dma_buf_is_recorded(tmp_path: Path) -> None:
+    file = tmp_path / "trace.jsonl"
+    folder = str(ROOT / "npukit/data")
+    result = simulated(file, "fastrpc-cdsp", sys.executable, "-c", DSP, folder, data=True)
+    assert result.returncode == 0, result.stderr
+    invokes = [r for r in records_of(file) if r.request == "FASTRPC_IOCTL_INVOKE"]
+    page = bytes(range(256)) * 16
+    contents = [
+        [chunk.content for chunk in block.data]
+        for invoke in invokes
+        for block in (invoke.sent, invoke.received)
+        if block is not None and block.data
+    ]
+    # The same bytes twice are told once.
+    assert contents == [[page, None], [bytes(byte ^ 5 for byte in page), None]]
+    result = start([sys.executable, "-m", "npukit", "trace", "replay", str(file)])
+    assert result.returncode == 0, result.stdout
+
+
 CLOSES = """
 import os, sys
 from npukit.abi import drm
@@ -322,6 +383,46 @@ os.close(second)
 third = kernel.open(sys.argv[1], os.O_RDWR)
 drm.DRM_IOCTL_VERSION(kernel, third)
 """
+
+
+MAPS = """
+import mmap, os, sys
+from npukit.abi import drm, rocket
+from npukit.ioctl import LinuxKernel
+kernel = LinuxKernel()
+fd = kernel.open(sys.argv[1], os.O_RDWR)
+pages = []
+for size in (4096, 8192):
+    bo = rocket.DRM_IOCTL_ROCKET_CREATE_BO(kernel, fd, size=size)
+    for _ in range(2):
+        pages.append(kernel.mmap(fd, size, bo.offset, mmap.PROT_READ, mmap.MAP_SHARED))
+        print(hex(pages[-1].address), size)
+try:
+    kernel.mmap(fd, 1 << 20, bo.offset, mmap.PROT_READ, mmap.MAP_SHARED)
+except OSError:
+    pass
+kernel.munmap(kernel.mmap(fd, 4096, bo.offset, mmap.PROT_READ, mmap.MAP_SHARED))
+drm.DRM_IOCTL_VERSION(kernel, fd)
+"""
+
+
+def test_the_supervisor_sees_mappings(tmp_path: Path) -> None:
+    file = tmp_path / "trace"
+    result = simulated(file, "rocket", sys.executable, "-c", MAPS, "/dev/accel/accel0")
+    assert result.returncode == 0, result.stderr
+    records = records_of(file)
+    mapped = [
+        (hex(record.result), str(record.arguments["length"]))
+        for record in records if record.call == "mmap" and not record.errno
+    ]  # fmt: skip
+    expected = [tuple(line.split()) for line in result.stdout.splitlines()]
+    # What was unmapped before the next request had no address any more.
+    assert sorted(mapped) == sorted(expected)
+    # More than the buffer has.
+    assert [r.errno for r in records if r.call == "mmap" and r.errno] == ["EINVAL"]
+    ends = [hex(record.arguments["address"]) for record in records if record.call == "munmap"]
+    assert sorted(ends) == sorted(address for address, _size in mapped)
+    assert [record.call for record in records][-5:] == ["munmap"] * 4 + ["close"]
 
 
 def test_the_supervisor_sees_the_last_close(tmp_path: Path) -> None:
