@@ -28,6 +28,9 @@ def read_memory(pid: int, address: int, size: int) -> bytes | None:
 def same_file(pid: int, fd: int, other_pid: int, other_fd: int) -> bool:
     """Whether two descriptors are of one open file; False where the kernel does not tell."""
 
+def copy_descriptor(pidfd: int, fd: int) -> int:
+    """A descriptor here of the open file behind another process's; -1 when that cannot be had."""
+
 @final
 class Event:
     """What happened. ``code`` is an errno or 0; ``lost``: the thread died in the call."""

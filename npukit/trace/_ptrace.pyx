@@ -49,6 +49,7 @@ cdef extern from "<sys/uio.h>" nogil:
 cdef extern from "<sys/syscall.h>" nogil:
     enum:
         SYS_kcmp
+        SYS_pidfd_getfd
     long syscall(long number, ...)
 
 CALL, ENTRY, EXIT = NPUKIT_TRACE_CALL, NPUKIT_TRACE_ENTRY, NPUKIT_TRACE_EXIT
@@ -74,6 +75,10 @@ def read_memory(int pid, uint64_t address, size_t size):
 def same_file(int pid, int fd, int other_pid, int other_fd):
     # KCMP_FILE
     return syscall(SYS_kcmp, pid, other_pid, 0, <unsigned long>fd, <unsigned long>other_fd) == 0
+
+
+def copy_descriptor(int pidfd, int fd):
+    return syscall(SYS_pidfd_getfd, pidfd, fd, 0)
 
 
 @cython.final

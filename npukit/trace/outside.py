@@ -7,8 +7,10 @@ full speed. That a file was opened, passed on or closed is concluded from the ne
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
+import mmap
 import os
 import stat
 import time
@@ -110,16 +112,17 @@ class Outside(Interpreter):
         return _ptrace.read_memory(pid, address, size)
 
     def read_buffer(self, pid: int, bo: Bo, offset: int, size: int) -> bytes | None:
-        """Through a mapping that the process has of the buffer's node now."""
+        """Through a mapping that the process has of the buffer's node now, or a dma-buf of it."""
         what = self._what.get(bo.file)
-        if bo.offset is None or what is None:
-            return None
-        start = bo.offset + offset
-        for first, last, inode, place in mappings(pid):
-            at = start - place
-            if inode == what.identity[1] and at >= 0 and at + size <= last - first:
-                return self.read(pid, first + at, size)
-        return None
+        if bo.offset is not None and what is not None:
+            for start, end, inode, place in mappings(pid):
+                at = bo.offset + offset - place
+                if inode == what.identity[1] and at >= 0 and at + size <= end - start:
+                    return self.read(pid, start + at, size)
+        files = self.buffers.files.items()
+        fds = [key[1] for key, file in files if key[0] == pid and file.backing is bo]
+        found = (_read_dma_buf(pid, fd, offset, size) for fd in fds if _is_dma_buf(pid, fd))
+        return next((data for data in found if data is not None), None)
 
     # What is told.
 
@@ -433,6 +436,30 @@ class Supervised(Outside):
         del self._mapped[process, address]
         what = {"address": address}
         self._add(Record("munmap", at_ns, 0, process, process, -1, "", what))
+
+
+def _is_dma_buf(pid: int, fd: int) -> bool:
+    try:
+        return os.readlink(f"/proc/{pid}/fd/{fd}").startswith("/dmabuf:")
+    except OSError:
+        return False
+
+
+def _read_dma_buf(pid: int, fd: int, offset: int, size: int) -> bytes | None:
+    """Bytes of a dma-buf of another process, as its CPU sees them.
+
+    No DMA_BUF_IOCTL_SYNC is made: that may throw away what the process has not written back yet.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.suppress(OSError, ValueError))
+        pidfd = os.pidfd_open(pid)
+        stack.callback(os.close, pidfd)
+        copy = _ptrace.copy_descriptor(pidfd, fd)
+        if copy >= 0:
+            stack.callback(os.close, copy)
+            pages = mmap.mmap(copy, offset + size, mmap.MAP_SHARED, mmap.PROT_READ)
+            return stack.enter_context(pages)[offset : offset + size]
+    return None
 
 
 def _is_struct(ctype: Any) -> bool:

@@ -7,13 +7,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from ctypes import addressof
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import ROOT
 
-from npukit.abi import amdxdna, rknpu, rocket
+import npukit.trace.outside as outside_module
+from npukit.abi import amdxdna, dma_heap, fastrpc, rknpu, rocket
 from npukit.trace.contents import CHUNK, Contents
 from npukit.trace.outside import Outside, What
 from npukit.trace.record import PACKET, REGCMD, Block, Memory, Record
@@ -130,3 +132,38 @@ def test_a_process_that_has_died_is_read_no_more(tmp_path: Path) -> None:
     outside.ended(asked, 0, 0, -1, 0, lost=True)
     assert records[-1].sent is None
     assert records[-1].hint == "the thread died in the call"
+
+
+def test_a_dma_buf_is_read_through_its_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A memfd stands for the dma-buf: its link is not one, so what tells dma-bufs is told so."""
+    memory = os.memfd_create("stands for a dma-buf")
+    page = bytes(range(256)) * 16
+    os.write(memory, bytes(4096) + page)
+    allocation = dma_heap.dma_heap_allocation_data(len=8192, fd=0, fd_flags=os.O_RDWR)
+    call = fastrpc.fastrpc_invoke(handle=0x100, sc=0)
+    heap = What("dma_heap", "/dev/dma_heap/system", os.O_RDWR, (1, 1, 0))
+    dsp = What("fastrpc", "/dev/fastrpc-cdsp", os.O_RDWR, (1, 2, 0))
+
+    def invoke() -> Block:
+        allocation.fd = 0
+        records: list[Record] = []
+        outside = Outside(records.append, contents=Contents())
+        pid = os.getpid()
+        asked = outside.begins(
+            (pid, 1000), pid, heap, int(dma_heap.DMA_HEAP_IOCTL_ALLOC), addressof(allocation), 1
+        )
+        allocation.fd = memory
+        outside.ended(asked, 1, 1, 0, 0)
+        request = int(fastrpc.FASTRPC_IOCTL_INVOKE)
+        asked = outside.begins((pid, 1001), pid, dsp, request, addressof(call), 2)
+        outside.ended(asked, 2, 2, 0, 0)
+        assert records[-1].sent is not None
+        return records[-1].sent
+
+    # Whatever else has the number is not touched: a device's mmap may do anything.
+    assert invoke().data == []
+    monkeypatch.setattr(outside_module, "_is_dma_buf", lambda pid, fd: fd == memory)
+    # Its first page holds zeros, which are not told.
+    assert [(c.handle, c.offset, c.content) for c in invoke().data] == [(memory, 4096, page)]
+    os.close(memory)
+    assert invoke().data == []
