@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/stat.h>
@@ -433,7 +434,8 @@ static void enter(struct npukit_trace *trace, struct task *task, const struct sy
         return;
     }
     task->mapping = nr == __NR_mmap;
-    if (task->mapping ? args[5] >> 32 == 0 || (int)args[4] < 0
+    int buffers = args[5] >> 32 != 0 || args[3] & MAP_SHARED;
+    if (task->mapping ? !buffers || (int)args[4] < 0
                       : nr != __NR_ioctl || !npu_type((uint32_t)args[1]))
         return;
     uint32_t request = (uint32_t)args[1];
@@ -631,26 +633,28 @@ static int filter_calls(void)
         LOAD(nr),
         IF_EQUAL(__NR_ioctl, 4, 0),
         IF_EQUAL(__NR_mmap, 14, 0),
-        IF_EQUAL(__NR_clone, 17, 0),
-        IF_EQUAL(__NR_clone3, 19, 0),
+        IF_EQUAL(__NR_clone, 19, 0),
+        IF_EQUAL(__NR_clone3, 21, 0),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
         /* As npu_type has it. */
         LOAD_LOW(1),
         BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 8),
         BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff),
-        IF_EQUAL('d', 14, 0),
-        IF_EQUAL('R', 13, 0),
-        IF_EQUAL('H', 12, 0),
-        IF_EQUAL('b', 11, 0),
-        IF_EQUAL('r', 10, 0),
-        IF_EQUAL('u', 9, 0),
-        IF_EQUAL('>', 8, 0),
-        IF_EQUAL(0xBC, 7, 6),
-        /* mmap: a file, from 4 GiB on. */
+        IF_EQUAL('d', 16, 0),
+        IF_EQUAL('R', 15, 0),
+        IF_EQUAL('H', 14, 0),
+        IF_EQUAL('b', 13, 0),
+        IF_EQUAL('r', 12, 0),
+        IF_EQUAL('u', 11, 0),
+        IF_EQUAL('>', 10, 0),
+        IF_EQUAL(0xBC, 9, 8),
+        /* mmap: a file, from 4 GiB on as DRM's buffers, or shared as dma-bufs. */
         LOAD_LOW(4),
-        IF_ANY(0x80000000, 4, 0),
+        IF_ANY(0x80000000, 6, 0),
         LOAD_HIGH(5),
-        IF_EQUAL(0, 2, 3),
+        IF_EQUAL(0, 0, 5),
+        LOAD_LOW(3),
+        IF_ANY(MAP_SHARED, 3, 2),
         /* clone */
         LOAD_LOW(0),
         IF_ANY(UNTRACED, 1, 0),

@@ -14,7 +14,7 @@ enum npukit_trace_kind {
     NPUKIT_TRACE_CALL,  /* an ioctl that is over */
     NPUKIT_TRACE_ENTRY, /* one that begins; the program waits for npukit_trace_go_on */
     NPUKIT_TRACE_EXIT,  /* the same at its end; the program waits again */
-    NPUKIT_TRACE_MMAP,  /* a mapping of a file from 4 GiB on, where DRM has its buffers */
+    NPUKIT_TRACE_MMAP,  /* of a file from 4 GiB on (DRM has its buffers there) or shared */
     NPUKIT_TRACE_FORK,  /* `value` is the thread that was born */
     NPUKIT_TRACE_EXEC,  /* the program waits */
     NPUKIT_TRACE_DEATH, /* of a thread */

@@ -14,7 +14,7 @@ ENTRY: int
 EXIT: int
 """The same at its end; the program waits again."""
 MMAP: int
-"""A mapping of a file at an offset from 4 GiB on."""
+"""A mapping of a file at an offset from 4 GiB on, or that is shared."""
 FORK: int
 """``value`` is the thread that was born."""
 EXEC: int

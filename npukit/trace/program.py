@@ -211,8 +211,10 @@ class _Watch:
                 self._ended(asked, event)
         elif event.kind == _ptrace.MMAP:
             file, what = self._what(event, event.args[4])
-            if what is not None and not event.lost:
-                _at, length, prot, flags, _fd, offset = event.args
+            _at, length, prot, flags, _fd, offset = event.args
+            # Of what nobody knows, only what is mapped where DRM has its buffers.
+            wanted = what is not None and (what.driver or offset >> 32)
+            if what is not None and wanted and not event.lost:
                 arguments = {"length": length, "offset": offset, "prot": prot, "flags": flags}
                 times = event.start_ns, event.end_ns
                 outside.mapped(

@@ -5,6 +5,7 @@ answers every request with ENOTTY, and a /sys of ours says which driver serves i
 import errno
 import importlib
 import json
+import mmap
 import os
 import shutil
 import signal
@@ -308,6 +309,42 @@ def test_processes_and_threads_are_followed(trace: Any, client: Path, how: str) 
     assert (len({record.pid for record in records}) == 2) == (
         how in ("fork", "vfork", "untraced", "untraced3")
     )
+
+
+MMAPS = """
+import mmap, os, sys, tempfile
+from npukit.ioctl import LinuxKernel
+kernel = LinuxKernel()
+node = kernel.open("/dev/null", os.O_RDWR)
+file = tempfile.TemporaryFile()
+file.truncate(4096)
+other = kernel.open("/dev/full", os.O_RDWR)
+for fd in (node, file.fileno(), other):
+    for flags in (mmap.MAP_SHARED, mmap.MAP_PRIVATE):
+        for offset in (0, 1 << 32):
+            try:
+                kernel.mmap(fd, 4096, offset, mmap.PROT_READ, flags)
+            except OSError:
+                pass
+"""
+
+
+def test_mappings_of_nodes_are_traced(trace: Any) -> None:
+    """A dma-buf is mapped at 0, shared; the node stands for one, and refuses it."""
+    result, records = trace("rocket", sys.executable, "-c", MMAPS)
+    assert result.returncode == 0, result.stderr
+    assert [
+        (r.driver, r.arguments["flags"], r.arguments["offset"], r.errno)
+        for r in records if r.call == "mmap" and r.driver
+    ] == [
+        ("rocket", mmap.MAP_SHARED, 0, "ENODEV"),
+        ("rocket", mmap.MAP_SHARED, 1 << 32, "ENODEV"),
+        ("rocket", mmap.MAP_PRIVATE, 1 << 32, "ENODEV"),
+    ]  # fmt: skip
+    # A file is no node; of a device that nobody knows, what lies where DRM has its buffers.
+    assert {r.arguments["offset"] for r in records if r.call == "mmap" and not r.driver} == {
+        1 << 32
+    }
 
 
 def test_death_at_any_moment(trace: Any, client: Path) -> None:
