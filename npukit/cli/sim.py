@@ -126,7 +126,15 @@ def run(
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--device") from None
         if writer is not None:
-            writer.close()
+            try:
+                writer.close()
+                file.flush()
+            except OSError as error:
+                problem = f"{trace_to}: the trace is not whole: {error.strerror}"
+                click.echo(f"npukit sim run: {problem}", err=True)
+                # What is left in its buffer would fail again.
+                with contextlib.suppress(OSError):
+                    file.close()
             if writer.empty and status not in (CANNOT_RUN, 126, 127):
                 click.echo("npukit sim run: no request to an NPU was seen", err=True)
     sys.exit(status)

@@ -20,7 +20,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from npukit import _fast
@@ -312,9 +312,11 @@ class Door(SimKernel):
     def _watched_by(
         self, watcher: Watcher, call: Call, file: SimFile, request: int, address: int
     ) -> int:
-        self._tell_closes()
-        told = self._describe(call, file)
-        ended = watcher(call.pid, _process_of(call.pid), call.fd, told, request, address)
+        ended = None
+        with self._telling():
+            self._tell_closes()
+            told = self._describe(call, file)
+            ended = watcher(call.pid, _process_of(call.pid), call.fd, told, request, address)
         try:
             if self.report is None:
                 answer = file.ioctl(call, request, address)
@@ -322,8 +324,21 @@ class Door(SimKernel):
                 answer = self._reported(self.report, call, file, request, address)
         except Exception as error:
             answer = self._errno(error)
-        ended(answer)
+        if ended is not None:
+            with self._telling():
+                ended(answer)
         return answer
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """What goes wrong with who watches is not the program's trouble."""
+        try:
+            yield
+        except Exception as error:
+            self.watcher = None
+            if not isinstance(error, OSError):
+                traceback.print_exception(error)
+            self.say(f"the trace ends here: {error}", once=True)
 
     def _describe(self, call: Call, file: SimFile) -> OpenFile:
         number = self._numbers.setdefault(file, next(self._next_number))
@@ -416,12 +431,13 @@ class Door(SimKernel):
         return -errno.EACCES
 
     def _tell_mmap(self, call: Call, file: SimFile, place: tuple[int, int], error: int) -> None:
-        if self.watcher is not None:
+        if self.watcher is None:
+            return
+        _, length, prot, flags, fd, offset = call.args
+        arguments = {"length": length, "offset": offset, "prot": prot, "flags": flags}
+        process, told, fd = _process_of(call.pid), self._describe(call, file), fd & 0x7FFFFFFF
+        with self._telling():
             self._tell_closes()
-            _, length, prot, flags, fd, offset = call.args
-            arguments = {"length": length, "offset": offset, "prot": prot, "flags": flags}
-            process, told = _process_of(call.pid), self._describe(call, file)
-            fd &= 0x7FFFFFFF
             self.watcher.maps(call.pid, process, fd, told, arguments, place, error)
 
     def _open(self, call: Call) -> int | None:
@@ -744,7 +760,8 @@ class Door(SimKernel):
             if self.report is not None and isinstance(file, DrmFileSim) and file.handles:
                 self.report.leaked[file.device.name] += len(file.handles)
             if self.watcher is not None and file in self._numbers:
-                self.watcher.closed(self._numbers[file])
+                with self._telling():
+                    self.watcher.closed(self._numbers[file])
             self.put(file)
         if not inode.files and inode.device is None:
             del self._inodes[inode.key]

@@ -406,6 +406,19 @@ def test_what_a_dsp_does_to_a_dma_buf_is_recorded(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout
 
 
+def test_a_full_disk_is_not_the_programs_trouble() -> None:
+    npukit = [sys.executable, "-m", "npukit"]
+    run = [*npukit, "sim", "run", "--device", "rocket", "--trace=/dev/full", "--data", "--"]
+    result = start([*run, *npukit, "smoke", "--json"])
+    assert result.returncode == 0, result.stderr
+    assert (
+        result.stderr == "npukit sim run: the trace ends here: [Errno 28] No space left on device\n"
+    )
+    result = start([*run, "sh", "-c", "exit 3"])
+    assert result.returncode == 3
+    assert "/dev/full: the trace is not whole: No space left on device\n" in result.stderr
+
+
 CLOSES = """
 import os, sys
 from npukit.abi import drm
