@@ -14,8 +14,6 @@ from npukit.abi import rocket
 from npukit.devices import open_device
 from npukit.devices.rknpu import RknpuDevice
 from npukit.ioctl import NpuError
-from npukit.programs.rk3588.matmul import matmul_program
-from npukit.programs.rk3588.program import rknpu_tasks
 from npukit.sim import SimKernel
 from npukit.trace.record import Block, Memory, Record
 from npukit.trace.recorder import Recorder
@@ -80,23 +78,8 @@ def test_the_shell_of_a_process_stands_in_its_buffer(smoke_trace: Trace) -> None
     assert "FASTRPC_IOCTL_INIT_CREATE: the value is -" in found[0]
 
 
-def test_a_fence_that_was_ready_must_become_ready() -> None:
-    kernel = SimKernel(["rknpu"])
-    records: list[Record] = []
-    with Recorder(records.append) as recorder:
-        device = open_device(kernel.path("rknpu"), recorder.kernel(kernel))
-        assert isinstance(device, RknpuDevice)
-        with device, device.alloc(1 << 16) as data, device.alloc(1 << 12) as code:
-            at = data.dma_address
-            program = matmul_program(4, 32, 32, np.int8, np.int32, at, at + 4096, at + 8192)
-            program = program.chained(code.dma_address)
-            with code.access("w") as memory:
-                image = program.words.view(np.uint8)
-                memory[: len(image)] = image
-            del memory
-            tasks = list(rknpu_tasks(program, code.dma_address))
-            with device.submit_async(tasks, core_mask=1) as fence:
-                fence.wait(5)
+def test_a_fence_that_was_ready_must_become_ready(fence_trace: list[Record]) -> None:
+    records = fence_trace
     assert play(records, "rknpu") == []
     # Without the job nothing is polled here, and nothing is ready.
     rest = [record for record in records if "SUBMIT" not in record.request]
