@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* usage: seccomp_bare PROGRAM ARGS...: the least that a supervisor does. It reads the argument of
- * every trapped ioctl and writes it back; it does not look which file the request is for. */
+/* usage: seccomp_bare [-f] PROGRAM ARGS...: the least that a supervisor does. It reads the argument
+ * of every trapped ioctl and writes it back; it does not look which file the request is for. With -f
+ * it does, as a supervisor of more than one file must. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -15,6 +17,9 @@
 int main(int argc, char **argv)
 {
     int listener_number[2], taken[2];
+    int finds = argc > 1 && strcmp(argv[1], "-f") == 0;
+    argv += finds;
+    argc -= finds;
     if (argc < 2 || pipe(listener_number) < 0 || pipe(taken) < 0)
         return 1;
     pid_t pid = fork();
@@ -46,6 +51,8 @@ int main(int argc, char **argv)
         }
         char data[24];
         for (;;) {
+            if (finds && npukit_pidfd_position(pidfd, (int)call.args[0]) < 0)
+                break;
             struct iovec here = {data, sizeof(data)};
             struct iovec there = {(void *)call.args[2], sizeof(data)};
             ssize_t got = process_vm_readv(call.pid, &here, 1, &there, 1, 0);

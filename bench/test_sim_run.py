@@ -59,6 +59,7 @@ def client(programs, request) -> Iterator[Client]:
     commands = {
         "native": [programs["client"]],
         "bare": [programs["bare"], programs["client"], "/dev/null"],
+        "finding": [programs["bare"], "-f", programs["client"], "/dev/null"],
         "empty": [sys.executable, "-m", "bench.empty_door", programs["client"], "/dev/empty"],
         "rknpu": [*RUN, "--", programs["client"], "/dev/dri/renderD129"],
         "preload": [*RUN, "--door", "preload", "--", programs["client"], "/dev/dri/renderD129"],
@@ -74,6 +75,11 @@ class TestTrapped:
     @pytest.mark.parametrize("client", ["bare"], indirect=True)
     def test_baseline(self, benchmark, client):
         benchmark.extra_info.update(ops=COUNT, label="baseline: bare C supervisor")
+        benchmark(client.work, "e")
+
+    @pytest.mark.parametrize("client", ["finding"], indirect=True)
+    def test_finding(self, benchmark, client):
+        benchmark.extra_info.update(ops=COUNT, label="one in C that finds the open file")
         benchmark(client.work, "e")
 
     @pytest.mark.parametrize("client", ["empty"], indirect=True)
