@@ -12,7 +12,7 @@ CWARN  := -std=gnu11 -O2 -ffp-contract=off -Wall -Wextra -Werror
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
 
 .PHONY: help build dev smoke test lint bench abi-kernels abi-snapshots \
-        selftest selftest-aarch64 preload-aarch64 sanitize soak clean
+        selftest selftest-aarch64 preload-aarch64 teflon sanitize soak clean
 
 help:
 	@echo 'make smoke   build, then run the whole path on the first NPU found or a simulated one'
@@ -24,6 +24,7 @@ help:
 	@echo 'make soak   a million manager events, a minute of DSP calls, 100,000 mutated xclbins and'
 	@echo '            streams, 500 kills at random moments'
 	@echo 'make preload-aarch64   the library of the preload door for AArch64 programs'
+	@echo 'make teflon   models of Mesa'\''s own tests, by Mesa and TensorFlow Lite on a simulated NPU'
 	@echo 'make sanitize   the C self-test and 100,000 NPU streams under AddressSanitizer and UBSan'
 	@echo 'make selftest-aarch64   the C self-test, cross-compiled, under qemu-user'
 
@@ -93,6 +94,11 @@ preload-aarch64: npukit/sim/preload-aarch64.so
 
 npukit/sim/preload-aarch64.so: csrc/preload.c
 	aarch64-linux-gnu-gcc $(CWARN) -fPIC -fvisibility=hidden -shared $< -pthread -o $@
+
+# Says why and succeeds where Debian's packages, or the cross compiler, cannot be had.
+teflon: dev
+	NPUKIT_TEFLON="$$($(BIN)/python tools/mesa_teflon.py)" NPUKIT_MODELS=2000 \
+	    $(BIN)/python -m pytest -rs tests/sim/test_teflon.py
 
 # Long runs of what the tests do shortly.
 soak: dev

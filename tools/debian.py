@@ -59,7 +59,10 @@ class Archive:
         return downloaded[0]
 
     def closure(self, packages: Sequence[str], suite: str) -> list[Path]:
-        """The .debs of ``packages`` for this machine's architecture, and of all they depend on."""
+        """The .debs of ``packages`` and of all they depend on.
+
+        For this machine's architecture, or the one at a name's end (``:arm64``).
+        """
         self._use(suite)
         install = ("apt-get", "--yes", "--no-install-recommends", "install", *packages)
         listed = self._apt(*install, "--print-uris", "--quiet=2")
