@@ -23,6 +23,13 @@ KEPT = (
 """What the program sees of the machine's own /dev."""
 
 _SYSFS_DRIVERS = {"rknpu": "RKNPU", "rknpu-misc": "RKNPU", "rocket": "rocket"}
+_ON_PLATFORM_BUS = {
+    "rknpu": "rockchip,rk3588-rknpu",
+    "rknpu-misc": "rockchip,rk3588-rknpu",
+    "rocket": "",
+}
+"""Device -> what its node of the device tree is compatible with. libdrm lists no DRM device whose
+bus and identity /sys does not tell. rocket's one DRM device, for all cores, has no such node."""
 _CLASSES = {"dri": "drm", "accel": "accel", "dma_heap": "dma_heap"}
 """Folder of /dev -> class of /sys; what stands in /dev itself is in class misc."""
 OURS = "devices/npukit"
@@ -149,7 +156,11 @@ def _describe(device: SimDevice, parent: str) -> None:
     os.makedirs(f"/sys/{OURS}/drivers/{driver}", exist_ok=True)
     os.makedirs(parent)
     os.symlink(f"../drivers/{driver}", f"{parent}/driver")
-    _write(f"{parent}/uevent", f"DRIVER={driver}\n")
+    identity = ""
+    if device.name in _ON_PLATFORM_BUS:
+        os.symlink("../../../bus/platform", f"{parent}/subsystem")
+        identity = _identity(_ON_PLATFORM_BUS[device.name])
+    _write(f"{parent}/uevent", f"DRIVER={driver}\n{identity}")
     for path in device.paths:
         name = os.path.relpath(path, "/dev")
         folder, _, base = name.rpartition("/")
@@ -168,6 +179,16 @@ def _describe(device: SimDevice, parent: str) -> None:
             if os.path.lexists(link):
                 os.unlink(link)
             os.symlink(os.path.relpath(f"/sys/{target}", os.path.dirname(link)), link)
+
+
+def _identity(compatible: str) -> str:
+    """Lines of a platform device's uevent."""
+    if not compatible:
+        return "MODALIAS=platform:rknn\n"
+    return (
+        f"OF_NAME=npu\nOF_FULLNAME=/npu@fdab0000\nOF_COMPATIBLE_0={compatible}\n"
+        f"OF_COMPATIBLE_N=1\nMODALIAS=of:NnpuT(null)C{compatible}\n"
+    )
 
 
 def _write(path: str, text: str) -> None:

@@ -413,3 +413,31 @@ def test_where_namespaces_are_forbidden(clients: Path, kind: str) -> None:
     program = f"{clients}/matmul rocket {ROCKET} {clients}/rocket.job"
     result = start(["unshare", "-Ur", "sh", "-c", f"{forbid} && {run}{program}"])
     succeeds(result, r"npukit sim run: no mount namespace on this machine \(No space.*\): .*\n")
+
+
+@both
+def test_what_libdrm_reads_of_a_device(kind: str) -> None:
+    """drmGetDevices2: the bus, the identity and the names of all nodes, by a node's number."""
+    script = """
+import os
+for number in ("226:129", "261:0"):
+    device = f"/sys/dev/char/{number}/device"
+    bus = os.readlink(device + "/subsystem")
+    print(os.path.basename(bus), os.path.isdir(device + "/subsystem"))
+    print(open(device + "/uevent").read(), end="")
+print(*sorted(os.listdir("/sys/dev/char/226:129/device/drm")))
+"""
+    result = door(sys.executable, "-c", script, kind=kind)
+    assert result.stdout.splitlines() == [
+        "platform True",
+        "DRIVER=RKNPU",
+        "OF_NAME=npu",
+        "OF_FULLNAME=/npu@fdab0000",
+        "OF_COMPATIBLE_0=rockchip,rk3588-rknpu",
+        "OF_COMPATIBLE_N=1",
+        "MODALIAS=of:NnpuT(null)Crockchip,rk3588-rknpu",
+        "platform True",
+        "DRIVER=rocket",
+        "MODALIAS=platform:rknn",
+        "card1 renderD129",
+    ], result.stderr
