@@ -18,6 +18,7 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "cpu.h"
 #include "rk3588_gemm.h"
@@ -91,11 +92,32 @@ struct npu_cube {
 
 int npu_cube_check(const struct npu_space *space, struct npu_cube *cube, int write,
                    struct npu_fault *fault);
-/* Whether two cubes share bytes, or (with a == b) whether a cube crosses itself; -1: no memory. */
-int npu_cube_overlap(const struct npu_cube *a, const struct npu_cube *b);
+/* Fails when what is written shares bytes with another cube, or (output == other) crosses itself. */
+int npu_cube_apart(const struct npu_cube *output, const struct npu_cube *other, const char *name,
+                   struct npu_fault *fault);
+
+/* `size` bytes at `offset` from the base of a cube that has been checked. */
+static inline void npu_cube_read(const struct npu_space *space, const struct npu_cube *cube,
+                                 int64_t offset, void *dst, int64_t size)
+{
+    if (cube->flat)
+        memcpy(dst, cube->flat + offset, (size_t)size);
+    else
+        npu_space_read(space, cube->base + offset, dst, size);
+}
+
+static inline void npu_cube_write(const struct npu_space *space, const struct npu_cube *cube,
+                                  int64_t offset, const void *src, int64_t size)
+{
+    if (cube->flat)
+        memcpy(cube->flat + offset, src, (size_t)size);
+    else
+        npu_space_write(space, cube->base + offset, src, size);
+}
 
 /* ---------------------------------------------------------------- the core */
 
+#define ATOM 16 /* bytes of a pixel side by side in memory */
 #define NPU_BLOCKS 8
 #define NPU_BLOCK_REGISTERS 128
 #define NPU_BANKS 12
@@ -181,6 +203,19 @@ int npu_require(const struct npu *npu, const struct npu_rule *rules, size_t coun
 /* A field that other registers determine; the text says how, and gets the right value appended. */
 int npu_expect(const struct npu *npu, uint32_t field, int64_t expected, const char *text,
                struct npu_fault *fault);
+
+/* A field whose value contradicts others or the hardware's limits, or is not modelled. */
+static inline int npu_inconsistent(struct npu_fault *fault, const struct npu *npu, uint32_t field,
+                                   const char *text)
+{
+    return npu_fail(fault, NPU_INCONSISTENT, field, npu_get(npu, field), NPU_NO_IOVA, "%s", text);
+}
+
+static inline int npu_unsupported(struct npu_fault *fault, const struct npu *npu, uint32_t field,
+                                  const char *text)
+{
+    return npu_fail(fault, NPU_UNSUPPORTED, field, npu_get(npu, field), NPU_NO_IOVA, "%s", text);
+}
 
 /* value / 2^shift, the value within 62 bits: to nearest, ties to even or away from zero. */
 static inline int64_t npu_shift_right(int64_t value, int shift, int away)

@@ -41,7 +41,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ATOM 16
 #define PANEL_BYTES (4 << 20) /* of operands made at a time: not far from a second-level cache */
 #define CHUNK_BYTES (64 << 10)
 #define CHUNK_TILES 16
@@ -109,11 +108,6 @@ struct conv {
     struct npu_output out;
 };
 
-static int fail(struct npu_fault *fault, const struct npu *npu, uint32_t field, const char *text)
-{
-    return npu_fail(fault, NPU_INCONSISTENT, field, npu_get(npu, field), NPU_NO_IOVA, "%s", text);
-}
-
 /* ---------------------------------------------------------------- registers */
 
 static int decode_channel_last(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
@@ -124,8 +118,8 @@ static int decode_channel_last(const struct npu *npu, struct conv *conv, struct 
     if (!kind)
         return npu_require(npu, atom_input, sizeof atom_input / sizeof *atom_input, fault);
     if (kind < 8 || kind > 11)
-        return npu_fail(fault, NPU_UNSUPPORTED, CNA_ARGB_IN, kind, NPU_NO_IOVA,
-                        "only 8 to 11 are defined, 1 to 4 channels");
+        return npu_unsupported(fault, npu, CNA_ARGB_IN,
+                               "only 8 to 11 are defined, 1 to 4 channels");
     conv->channel_last = (int)kind - 7;
     conv->convert = !npu_get(npu, CNA_CVT_BYPASS);
     conv->is_signed = (int)npu_get(npu, CNA_DATA_SIGN);
@@ -133,14 +127,14 @@ static int decode_channel_last(const struct npu *npu, struct conv *conv, struct 
         return -1;
     if (!conv->convert) {
         if (npu_get(npu, CNA_IN_PRECISION) != NPU_FP16 && !conv->is_signed)
-            return npu_fail(fault, NPU_UNSUPPORTED, CNA_DATA_SIGN, 0, NPU_NO_IOVA,
-                            "unsigned input without conversion");
+            return npu_unsupported(fault, npu, CNA_DATA_SIGN,
+                                   "unsigned input without conversion");
         return 0;
     }
     /* Mesa sets 16 bits for one channel, the vendor 4 for each of three. */
     if (enabled != 0xffff && enabled != (UINT32_C(1) << (4 * conv->channel_last)) - 1)
-        return npu_fail(fault, NPU_UNSUPPORTED, CNA_PER_CHANNEL_CVT_EN, enabled, NPU_NO_IOVA,
-                        "input conversion of some channels");
+        return npu_unsupported(fault, npu, CNA_PER_CHANNEL_CVT_EN,
+                               "input conversion of some channels");
     conv->add_first = (int)npu_get(npu, CNA_CVT_TYPE);
     conv->round_away = (int)npu_get(npu, CNA_ROUND_TYPE);
     for (uint32_t c = 0; c < 4; c++) {
@@ -162,15 +156,15 @@ static int decode_modes(const struct npu *npu, struct conv *conv, int rdma,
     if (npu_require(npu, modes, sizeof modes / sizeof *modes, fault))
         return -1;
     if (mode != 0 && mode != 3)
-        return npu_fail(fault, NPU_UNSUPPORTED, CNA_CONV_MODE, mode, NPU_NO_IOVA,
-                        "only 0 (direct) and 3 (depthwise) are modelled");
+        return npu_unsupported(fault, npu, CNA_CONV_MODE,
+                               "only 0 (direct) and 3 (depthwise) are modelled");
     conv->depthwise = conv->out.depthwise = mode == 3;
     if (npu_expect(npu, CORE_DW_EN, conv->depthwise, "is 1 for a depthwise convolution alone",
                    fault))
         return -1;
     if (precision != NPU_INT8 && precision != NPU_INT16 && precision != NPU_FP16)
-        return npu_fail(fault, NPU_UNSUPPORTED, CNA_IN_PRECISION, precision, NPU_NO_IOVA,
-                        "only 0, 1 and 2 (int8, int16 and fp16) are modelled");
+        return npu_unsupported(fault, npu, CNA_IN_PRECISION,
+                               "only 0, 1 and 2 (int8, int16 and fp16) are modelled");
     if (decode_channel_last(npu, conv, fault))
         return -1;
     const struct npu_rule same[] = {
@@ -181,13 +175,12 @@ static int decode_modes(const struct npu *npu, struct conv *conv, int rdma,
         return -1;
     /* Set by the vendor where several cores share an operation; each core's part is complete. */
     if (variant != 0 && variant != 0x20 && variant != 0x40 && variant != 0x50)
-        return npu_fail(fault, NPU_UNSUPPORTED, CNA_UNDOC_CORE_VARIANT, variant, NPU_NO_IOVA,
-                        "only 0, 0x20, 0x40 and 0x50 are known");
+        return npu_unsupported(fault, npu, CNA_UNDOC_CORE_VARIANT,
+                               "only 0, 0x20, 0x40 and 0x50 are known");
     for (uint32_t i = 0; i < 16; i++) {
         uint32_t field = CNA_DCOMP_AMOUNT0 + (i << 18); /* registers 4 bytes apart */
         if (npu_get(npu, field))
-            return npu_fail(fault, NPU_UNSUPPORTED, field, npu_get(npu, field), NPU_NO_IOVA,
-                            "compressed weights; only 0 is modelled");
+            return npu_unsupported(fault, npu, field, "compressed weights; only 0 is modelled");
     }
     conv->precision = conv->out.source_precision = (enum npu_precision)precision;
     conv->fp16 = conv->out.fp16 = precision == NPU_FP16;
@@ -223,17 +216,18 @@ static int decode_input(const struct npu *npu, struct conv *conv, struct npu_fau
     conv->height = npu_get(npu, CNA_DATAIN_HEIGHT);
     conv->channels = npu_get(npu, CNA_DATAIN_CHANNEL);
     if (!conv->width)
-        return fail(fault, npu, CNA_DATAIN_WIDTH, "has to be at least 1");
+        return npu_inconsistent(fault, npu, CNA_DATAIN_WIDTH, "has to be at least 1");
     if (!conv->height)
-        return fail(fault, npu, CNA_DATAIN_HEIGHT, "has to be at least 1");
+        return npu_inconsistent(fault, npu, CNA_DATAIN_HEIGHT, "has to be at least 1");
     if (!conv->channels || conv->channels * conv->bytes % ATOM)
-        return fail(fault, npu, CNA_DATAIN_CHANNEL,
-                    "has to fill whole atoms of 16 bytes, at least one");
+        return npu_inconsistent(fault, npu, CNA_DATAIN_CHANNEL,
+                                "has to fill whole atoms of 16 bytes, at least one");
     conv->atoms = conv->channels * conv->bytes / ATOM;
     conv->row_bytes = conv->width * conv->channels * conv->bytes;
     if (!off && line_stride % 4)
-        return fail(fault, npu, CNA_LINE_STRIDE,
-                    "has to be a multiple of 4 (four rows) unless GROUP_LINE_OFF is set");
+        return npu_inconsistent(fault, npu, CNA_LINE_STRIDE,
+                                "has to be a multiple of 4 (four rows) unless GROUP_LINE_OFF "
+                                "is set");
     conv->features = (struct npu_cube){
         .base = npu_get(npu, CNA_FEATURE_BASE_ADDR),
         .surface_pitch = ATOM * (surface_stride + conv->width * (off ? 1 : 4)),
@@ -246,18 +240,19 @@ static int decode_input(const struct npu *npu, struct conv *conv, struct npu_fau
     if (conv->channel_last) {
         const int64_t pixel = conv->channel_last * conv->bytes, stored = conv->width;
         if (conv->atoms != 1)
-            return fail(fault, npu, CNA_DATAIN_CHANNEL,
-                        "has to fill one atom for channel-last input");
+            return npu_inconsistent(fault, npu, CNA_DATAIN_CHANNEL,
+                                    "has to fill one atom for channel-last input");
         conv->width = npu_get(npu, CNA_DMA_WIDTH);
         if (!conv->width || conv->width > stored)
-            return fail(fault, npu, CNA_DMA_WIDTH, "has to be between 1 and DATAIN_WIDTH");
+            return npu_inconsistent(fault, npu, CNA_DMA_WIDTH,
+                                    "has to be between 1 and DATAIN_WIDTH");
         conv->row_bytes = conv->width * ATOM;
         conv->unknown_columns = conv->width != stored;
         conv->features.line_pitch = line_stride * pixel;
         conv->features.line_bytes = conv->width * pixel;
     }
     if (conv->features.base % ATOM)
-        return fail(fault, npu, CNA_FEATURE_BASE_ADDR, "has to be a multiple of 16");
+        return npu_inconsistent(fault, npu, CNA_FEATURE_BASE_ADDR, "has to be a multiple of 16");
     if ((!conv->channel_last &&
          npu_expect(npu, CNA_DMA_WIDTH, conv->width, "has to equal DATAIN_WIDTH", fault)) ||
         npu_expect(npu, CNA_DMA_HEIGHT, conv->height, "has to equal DATAIN_HEIGHT", fault) ||
@@ -280,11 +275,11 @@ static int decode_weights(const struct npu *npu, struct conv *conv, struct npu_f
     conv->window_height = (conv->kernel_height - 1) * conv->step_y + 1;
     conv->kernel_bytes = conv->taps * conv->channels * conv->bytes;
     if (!conv->kernel_width)
-        return fail(fault, npu, CNA_WEIGHT_WIDTH, "has to be at least 1");
+        return npu_inconsistent(fault, npu, CNA_WEIGHT_WIDTH, "has to be at least 1");
     if (!conv->kernel_height)
-        return fail(fault, npu, CNA_WEIGHT_HEIGHT, "has to be at least 1");
+        return npu_inconsistent(fault, npu, CNA_WEIGHT_HEIGHT, "has to be at least 1");
     if (!stored)
-        return fail(fault, npu, CNA_WEIGHT_KERNELS, "has to be at least 1");
+        return npu_inconsistent(fault, npu, CNA_WEIGHT_KERNELS, "has to be at least 1");
     if (conv->depthwise &&
         npu_expect(npu, CNA_WEIGHT_KERNELS, 1, "is 1 for a depthwise convolution", fault))
         return -1;
@@ -307,7 +302,7 @@ static int decode_weights(const struct npu *npu, struct conv *conv, struct npu_f
         .field = CNA_DECOMPRESS_ADDR0,
     };
     if (conv->weights.base % ATOM)
-        return fail(fault, npu, CNA_DECOMPRESS_ADDR0, "has to be a multiple of 16");
+        return npu_inconsistent(fault, npu, CNA_DECOMPRESS_ADDR0, "has to be a multiple of 16");
     return 0;
 }
 
@@ -338,21 +333,24 @@ static int decode_pad(const struct npu *npu, struct conv *conv, struct npu_fault
 static int check_windows(const struct npu *npu, const struct conv *conv, struct npu_fault *fault)
 {
     if (!conv->stride_x)
-        return fail(fault, npu, CNA_CONV_X_STRIDE, "has to be at least 1");
+        return npu_inconsistent(fault, npu, CNA_CONV_X_STRIDE, "has to be at least 1");
     if (!conv->stride_y)
-        return fail(fault, npu, CNA_CONV_Y_STRIDE, "has to be at least 1");
+        return npu_inconsistent(fault, npu, CNA_CONV_Y_STRIDE, "has to be at least 1");
     if (conv->pad_left >= conv->window_width)
-        return fail(fault, npu, CNA_PAD_LEFT, "leaves the first window in padding alone");
+        return npu_inconsistent(fault, npu, CNA_PAD_LEFT,
+                                "leaves the first window in padding alone");
     if (conv->pad_top >= conv->window_height)
-        return fail(fault, npu, CNA_PAD_TOP, "leaves the first window in padding alone");
+        return npu_inconsistent(fault, npu, CNA_PAD_TOP,
+                                "leaves the first window in padding alone");
     if ((conv->out.width - 1) * conv->stride_x - conv->pad_left >= conv->width)
-        return fail(fault, npu, CNA_DATAOUT_WIDTH, "puts the last window behind the input");
+        return npu_inconsistent(fault, npu, CNA_DATAOUT_WIDTH,
+                                "puts the last window behind the input");
     if (conv->unknown_columns &&
         (conv->out.width - 1) * conv->stride_x - conv->pad_left + conv->window_width > conv->width)
-        return npu_fail(fault, NPU_UNSUPPORTED, CNA_DATAIN_WIDTH, npu_get(npu, CNA_DATAIN_WIDTH),
-                        NPU_NO_IOVA, "what is between DMA_WIDTH and DATAIN_WIDTH is not known");
+        return npu_unsupported(fault, npu, CNA_DATAIN_WIDTH,
+                               "what is between DMA_WIDTH and DATAIN_WIDTH is not known");
     if ((conv->out.height - 1) * conv->stride_y - conv->pad_top >= conv->height)
-        return fail(fault, npu, DPU_HEIGHT, "puts the last window below the input");
+        return npu_inconsistent(fault, npu, DPU_HEIGHT, "puts the last window below the input");
     return 0;
 }
 
@@ -369,12 +367,13 @@ static int check_output(const struct npu *npu, const struct conv *conv, struct n
                    fault))
         return -1;
     if (conv->kernels > out->channels)
-        return fail(fault, npu, conv->depthwise ? CNA_DATAIN_CHANNEL : CNA_WEIGHT_KERNELS,
-                    "is more than the channels that DPU writes");
+        return npu_inconsistent(fault, npu,
+                                conv->depthwise ? CNA_DATAIN_CHANNEL : CNA_WEIGHT_KERNELS,
+                                "is more than the channels that DPU writes");
     if (npu_get(npu, DPU_ORIG_CHANNEL) >= conv->kernels)
-        return fail(fault, npu, DPU_ORIG_CHANNEL,
-                    conv->depthwise ? "has to be below DATAIN_CHANNEL"
-                                    : "has to be below WEIGHT_KERNELS");
+        return npu_inconsistent(fault, npu, DPU_ORIG_CHANNEL,
+                                conv->depthwise ? "has to be below DATAIN_CHANNEL"
+                                                : "has to be below WEIGHT_KERNELS");
     return 0;
 }
 
@@ -389,22 +388,24 @@ static int decode_banks(const struct npu *npu, struct conv *conv, struct npu_fau
     conv->data_reuse = (int)npu_get(npu, CNA_DATA_REUSE);
     conv->weight_reuse = (int)npu_get(npu, CNA_WEIGHT_REUSE);
     if (!conv->data_banks)
-        return fail(fault, npu, CNA_DATA_BANK, "has to be at least 1");
+        return npu_inconsistent(fault, npu, CNA_DATA_BANK, "has to be at least 1");
     if (!conv->weight_banks)
-        return fail(fault, npu, CNA_WEIGHT_BANK, "has to be at least 1");
+        return npu_inconsistent(fault, npu, CNA_WEIGHT_BANK, "has to be at least 1");
     if (conv->data_banks + conv->weight_banks > NPU_BANKS)
-        return fail(fault, npu, CNA_WEIGHT_BANK, "exceeds 12 banks together with DATA_BANK");
+        return npu_inconsistent(fault, npu, CNA_WEIGHT_BANK,
+                                "exceeds 12 banks together with DATA_BANK");
     if (entries * 64 < conv->row_bytes)
-        return fail(fault, npu, CNA_DATA_ENTRIES,
-                    "is less than the units of 64 bytes that a row fills");
+        return npu_inconsistent(fault, npu, CNA_DATA_ENTRIES,
+                                "is less than the units of 64 bytes that a row fills");
     conv->data_fits = conv->height * entries * 64 <= conv->data_banks * NPU_BANK_BYTES;
     conv->weights_fit = conv->weights.line_bytes <= conv->weight_banks * NPU_BANK_BYTES;
     if (!conv->data_fits &&
         (conv->height < conv->window_height ? conv->height : conv->window_height) * entries * 64 >
             conv->data_banks * NPU_BANK_BYTES)
-        return fail(fault, npu, CNA_DATA_BANK, "has no room for the rows of one window");
+        return npu_inconsistent(fault, npu, CNA_DATA_BANK,
+                                "has no room for the rows of one window");
     if (conv->kernel_bytes > conv->weight_banks * NPU_BANK_BYTES)
-        return fail(fault, npu, CNA_WEIGHT_BANK, "has no room for one kernel");
+        return npu_inconsistent(fault, npu, CNA_WEIGHT_BANK, "has no room for one kernel");
     return 0;
 }
 
@@ -452,11 +453,11 @@ static int check_reuse(const struct npu *npu, const struct conv *conv, struct np
     const struct npu_cached features = describe_features(conv), weights = describe_weights(conv);
 
     if (conv->data_reuse && !holds(&npu->features, &features))
-        return fail(fault, npu, CNA_DATA_REUSE,
-                    "the CBUF holds no features of this shape in these banks");
+        return npu_inconsistent(fault, npu, CNA_DATA_REUSE,
+                                "the CBUF holds no features of this shape in these banks");
     if (conv->weight_reuse && !holds(&npu->weights, &weights))
-        return fail(fault, npu, CNA_WEIGHT_REUSE,
-                    "the CBUF holds no weights of this shape in these banks");
+        return npu_inconsistent(fault, npu, CNA_WEIGHT_REUSE,
+                                "the CBUF holds no weights of this shape in these banks");
     return 0;
 }
 
@@ -481,12 +482,7 @@ struct job {
 
 static void copy_atom(const struct job *job, uint8_t *dst, int64_t offset)
 {
-    const struct npu_cube *cube = &job->conv->features;
-
-    if (cube->flat)
-        memcpy(dst, cube->flat + offset, ATOM);
-    else
-        npu_space_read(job->space, cube->base + offset, dst, ATOM);
+    npu_cube_read(job->space, &job->conv->features, offset, dst, ATOM);
 }
 
 /* An unsigned or signed byte by the input conversion. */
@@ -511,11 +507,7 @@ static void gather_pixels(const struct job *job, int64_t first, int64_t end, uin
     memset(dst, 0, (size_t)((end - first) * conv->row_bytes));
     for (int64_t y = first; y < end; y++)
         for (int64_t x = 0; x < conv->width; x++, dst += ATOM) {
-            const int64_t offset = y * cube->line_pitch + x * pixel;
-            if (cube->flat)
-                memcpy(dst, cube->flat + offset, (size_t)pixel);
-            else
-                npu_space_read(job->space, cube->base + offset, dst, pixel);
+            npu_cube_read(job->space, cube, y * cube->line_pitch + x * pixel, dst, pixel);
             for (int c = 0; conv->convert && c < conv->channel_last; c++)
                 dst[c] = convert_byte(conv, c, dst[c]);
         }
@@ -955,23 +947,15 @@ static int check_memory(const struct npu *npu, const struct npu_space *space, st
                         struct npu_fault *fault)
 {
     const struct npu_cube *const out = &conv->out.cube;
-    const struct npu_cube *inputs[] = {conv->data_reuse ? NULL : &conv->features,
-                                       conv->weight_reuse ? NULL : &conv->weights};
-    static const char *const names[] = {"the features", "the weights"};
 
     if ((!conv->data_reuse && npu_cube_check(space, &conv->features, 0, fault)) ||
         (!conv->weight_reuse && npu_cube_check(space, &conv->weights, 0, fault)) ||
         npu_dpu_open(npu, space, &conv->out, fault))
         return -1;
     /* The hardware would not fail, but what it writes would depend on timing. */
-    for (int i = 0; i < 2; i++) {
-        const int overlap = inputs[i] ? npu_cube_overlap(out, inputs[i]) : 0;
-        if (overlap < 0)
-            return npu_fail(fault, NPU_NO_MEMORY, NPU_NO_FIELD, 0, NPU_NO_IOVA, "out of memory");
-        if (overlap)
-            return npu_fail(fault, NPU_INCONSISTENT, DPU_DST_BASE_ADDR, out->base, NPU_NO_IOVA,
-                            "the output overlaps %s", names[i]);
-    }
+    if ((!conv->data_reuse && npu_cube_apart(out, &conv->features, "the features", fault)) ||
+        (!conv->weight_reuse && npu_cube_apart(out, &conv->weights, "the weights", fault)))
+        return -1;
     return 0;
 }
 

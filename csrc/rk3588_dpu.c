@@ -28,7 +28,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ATOM 16
 #define GROUP_BYTES 64 /* BRDMA's operands of 8 channels */
 #define BRDMA_ADD 1
 #define BRDMA_ALL 7
@@ -111,18 +110,6 @@ static const struct npu_rule erdma_modes[] = {
     {DPU_RDMA_OV4K_BYPASS, 0, "bursts across 4 KiB"},
 };
 
-static int inconsistent(struct npu_fault *fault, const struct npu *npu, uint32_t field,
-                        const char *text)
-{
-    return npu_fail(fault, NPU_INCONSISTENT, field, npu_get(npu, field), NPU_NO_IOVA, "%s", text);
-}
-
-static int unsupported(struct npu_fault *fault, const struct npu *npu, uint32_t field,
-                       const char *text)
-{
-    return npu_fail(fault, NPU_UNSUPPORTED, field, npu_get(npu, field), NPU_NO_IOVA, "%s", text);
-}
-
 static int32_t signed_16(uint32_t value)
 {
     return (int32_t)(value ^ 0x8000) - 0x8000;
@@ -156,7 +143,7 @@ static int decode_precision(const struct npu *npu, struct npu_output *out, struc
                         out->fp16 ? "2 (fp16) or 5 (fp32)" : "0, 1 or 4 (int8, int16 or int32)");
     /* Of int8: 16 atoms in a row would not fit SIZE_E. */
     if (out->depthwise && out->source_precision == NPU_INT8 && precision == NPU_INT32)
-        return unsupported(fault, npu, DPU_OUT_PRECISION, "sums of a depthwise convolution");
+        return npu_unsupported(fault, npu, DPU_OUT_PRECISION, "sums of a depthwise convolution");
     out->precision = (enum npu_precision)precision;
     return npu_expect(npu, DPU_FP32TOFP16_EN, precision == NPU_FP16 && !out->divide,
                       "has to be 1 for fp16 output alone, and not for a division", fault);
@@ -180,7 +167,8 @@ static int decode_conversion(const struct npu *npu, struct npu_output *out,
     out->shift = (int)npu_get(npu, DPU_OUT_CVT_SHIFT);
     out->round_away = (int)npu_get(npu, DPU_CVT_ROUND);
     if (out->shift > 63)
-        return unsupported(fault, npu, DPU_OUT_CVT_SHIFT, "more than 63, the six bits that count");
+        return npu_unsupported(fault, npu, DPU_OUT_CVT_SHIFT,
+                               "more than 63, the six bits that count");
     return 0;
 }
 
@@ -215,7 +203,7 @@ static int check_sizes(const struct npu *npu, const struct npu_output *out,
         return npu_fail(fault, NPU_INCONSISTENT, DPU_ORIG_CHANNEL, out->real - 1, NPU_NO_IOVA,
                         "is more than CHANNEL, which is %lld", (long long)out->channels - 1);
     if (out->cube.base % ATOM)
-        return inconsistent(fault, npu, DPU_DST_BASE_ADDR, "has to be a multiple of 16");
+        return npu_inconsistent(fault, npu, DPU_DST_BASE_ADDR, "has to be a multiple of 16");
     return 0;
 }
 
@@ -227,12 +215,12 @@ static int decode_extra(const struct npu *npu, struct npu_output *out, struct np
     if (!out->extra)
         return 0;
     if (bytes > 2)
-        return unsupported(fault, npu, DPU_OFFSET_PEND, "extra channels of 32 bits");
+        return npu_unsupported(fault, npu, DPU_OFFSET_PEND, "extra channels of 32 bits");
     if (bytes == 1 && out->extra >> 8 && (int16_t)out->extra != (int8_t)out->extra)
-        return unsupported(fault, npu, DPU_OFFSET_PEND, "more than 8 bits for int8");
+        return npu_unsupported(fault, npu, DPU_OFFSET_PEND, "more than 8 bits for int8");
     if (out->channels * bytes % ATOM)
-        return unsupported(fault, npu, DPU_OFFSET_PEND,
-                           "whether it fills up the last atom is not known");
+        return npu_unsupported(fault, npu, DPU_OFFSET_PEND,
+                               "whether it fills up the last atom is not known");
     return 0;
 }
 
@@ -257,18 +245,18 @@ static int check_rdma(const struct npu *npu, const struct npu_output *out, struc
         npu_expect(npu, DPU_RDMA_FLYING_MODE, out->flying, "has to equal DPU.FLYING_MODE", fault))
         return -1;
     if (use != 0 && use != BRDMA_ADD && use != BRDMA_ALL)
-        return unsupported(fault, npu, DPU_RDMA_BRDMA_DATA_USE,
-                           "operands whose layout is not known; 0, 1 and 7 are modelled");
+        return npu_unsupported(fault, npu, DPU_RDMA_BRDMA_DATA_USE,
+                               "operands whose layout is not known; 0, 1 and 7 are modelled");
     if (use == BRDMA_ALL && out->fp16)
-        return unsupported(fault, npu, DPU_RDMA_BRDMA_DATA_USE,
-                           "groups of operands are known for integers alone");
+        return npu_unsupported(fault, npu, DPU_RDMA_BRDMA_DATA_USE,
+                               "groups of operands are known for integers alone");
     /* A flying program with bit 0 never completes (measured). */
     if (combined != 0 && (combined != COMBINED || out->flying))
-        return unsupported(fault, npu, DPU_RDMA_COMB_USE,
-                           "combined reading; 0 is modelled, and 5 without flying mode");
+        return npu_unsupported(fault, npu, DPU_RDMA_COMB_USE,
+                               "combined reading; 0 is modelled, and 5 without flying mode");
     if (npu_get(npu, DPU_RDMA_MRDMA_DISABLE) != (uint32_t)(!out->flying && !combined))
-        return inconsistent(fault, npu, DPU_RDMA_MRDMA_DISABLE,
-                            "has to be 0 when MRDMA reads, in flying or combined mode, else 1");
+        return npu_inconsistent(fault, npu, DPU_RDMA_MRDMA_DISABLE,
+                                "has to be 0 when MRDMA reads, in flying or combined mode, else 1");
     return 0;
 }
 
@@ -292,8 +280,8 @@ static int decode_source(const struct npu *npu, struct npu_output *out, struct n
     const uint32_t precision = npu_get(npu, DPU_IN_PRECISION);
 
     if (!is_integer(precision) && precision != NPU_FP16)
-        return unsupported(fault, npu, DPU_IN_PRECISION,
-                           "only 0, 1, 2 and 4 (int8, int16, fp16 and int32) are modelled");
+        return npu_unsupported(fault, npu, DPU_IN_PRECISION,
+                               "only 0, 1, 2 and 4 (int8, int16, fp16 and int32) are modelled");
     if (npu_expect(npu, DPU_RDMA_MRDMA_FP16TOFP32_EN, precision == NPU_FP16 && !out->divide,
                    "has to be 1 for fp16 alone, and not for a division", fault))
         return -1;
@@ -301,7 +289,7 @@ static int decode_source(const struct npu *npu, struct npu_output *out, struct n
     out->source = input_cube(out, out->source_precision, npu_get(npu, DPU_RDMA_SRC_BASE_ADDR),
                              npu_get(npu, DPU_RDMA_SURF_NOTCH_ADDR), DPU_RDMA_SRC_BASE_ADDR);
     if (out->source.base % ATOM)
-        return inconsistent(fault, npu, DPU_RDMA_SRC_BASE_ADDR, "has to be a multiple of 16");
+        return npu_inconsistent(fault, npu, DPU_RDMA_SRC_BASE_ADDR, "has to be a multiple of 16");
     return 0;
 }
 
@@ -325,29 +313,29 @@ static int decode_stage(const struct npu *npu, const struct npu_output *out, int
     if (!npu_get(npu, DPU_BS_ALU_BYPASS + step)) {
         const uint32_t source = npu_get(npu, DPU_BS_ALU_SRC + step);
         if (algorithm != 2 && algorithm != 4)
-            return unsupported(fault, npu, DPU_BS_ALU_ALGO + step,
-                               "only 2 (add) and 4 (minus) are defined");
+            return npu_unsupported(fault, npu, DPU_BS_ALU_ALGO + step,
+                                   "only 2 (add) and 4 (minus) are defined");
         if (source && bn)
-            return unsupported(fault, npu, DPU_BS_ALU_SRC + step, "operands of BN from memory");
+            return npu_unsupported(fault, npu, DPU_BS_ALU_SRC + step, "operands of BN from memory");
         if (source && !use)
-            return inconsistent(fault, npu, DPU_BS_ALU_SRC + step,
-                                "is from outside, and BRDMA reads no operand");
+            return npu_inconsistent(fault, npu, DPU_BS_ALU_SRC + step,
+                                    "is from outside, and BRDMA reads no operand");
         stage->add = values;
         stage->subtract = algorithm == 4;
     }
     if (!npu_get(npu, DPU_BS_MUL_BYPASS + step)) {
         const uint32_t source = npu_get(npu, DPU_BS_MUL_SRC + step);
         if (npu_get(npu, DPU_BS_TRUNCATE_SRC + step))
-            return unsupported(fault, npu, DPU_BS_TRUNCATE_SRC + step, "shifts from memory");
+            return npu_unsupported(fault, npu, DPU_BS_TRUNCATE_SRC + step, "shifts from memory");
         if (source && bn)
-            return unsupported(fault, npu, DPU_BS_MUL_SRC + step, "operands of BN from memory");
+            return npu_unsupported(fault, npu, DPU_BS_MUL_SRC + step, "operands of BN from memory");
         if (source && use != BRDMA_ALL)
-            return inconsistent(fault, npu, DPU_BS_MUL_SRC + step,
-                                "is from outside, and BRDMA does not read it");
+            return npu_inconsistent(fault, npu, DPU_BS_MUL_SRC + step,
+                                    "is from outside, and BRDMA does not read it");
         /* Measured as unsigned for BN and signed for BS, but not with bit 15. */
         if (bn && !out->fp16 && multiplier & 0x8000)
-            return unsupported(fault, npu, DPU_BS_MUL_OPERAND + step,
-                               "whether bit 15 is a sign here is not known");
+            return npu_unsupported(fault, npu, DPU_BS_MUL_OPERAND + step,
+                                   "whether bit 15 is a sign here is not known");
         stage->factor = values + out->channels;
         stage->prelu = (int)npu_get(npu, DPU_BS_MUL_PRELU + step);
         stage->shift[0] = (int)npu_get(npu, DPU_BS_MUL_SHIFT_VALUE + step);
@@ -355,11 +343,11 @@ static int decode_stage(const struct npu *npu, const struct npu_output *out, int
                                                : DPU_BS_MUL_SHIFT_VALUE_NEG);
         for (int i = 0; i < 2; i++)
             if (out->fp16 && stage->shift[i])
-                return unsupported(fault, npu,
-                                   i == 0 ? DPU_BS_MUL_SHIFT_VALUE + step
-                                   : bn   ? DPU_BN_MUL_SHIFT_VALUE_NEG
-                                          : DPU_BS_MUL_SHIFT_VALUE_NEG,
-                                   "shifts in floating point");
+                return npu_unsupported(fault, npu,
+                                       i == 0 ? DPU_BS_MUL_SHIFT_VALUE + step
+                                       : bn   ? DPU_BN_MUL_SHIFT_VALUE_NEG
+                                              : DPU_BS_MUL_SHIFT_VALUE_NEG,
+                                       "shifts in floating point");
     }
     if (!npu_get(npu, DPU_BS_RELU_BYPASS + step)) {
         stage->relu = 1;
@@ -417,11 +405,11 @@ static int decode_window(const struct npu *npu, struct npu_output *out, int rdma
     if (!source && out->fp16 && out->depthwise)
         return 0;
     if (out->fp16 || out->flying)
-        return unsupported(fault, npu, DPU_OD_BYPASS,
-                           "window sums are modelled for convolutions of integers alone");
+        return npu_unsupported(fault, npu, DPU_OD_BYPASS,
+                               "window sums are modelled for convolutions of integers alone");
     if (source && use != BRDMA_ALL)
-        return inconsistent(fault, npu, DPU_OW_SRC,
-                            "is from outside, and BRDMA does not read it");
+        return npu_inconsistent(fault, npu, DPU_OW_SRC,
+                                "is from outside, and BRDMA does not read it");
     out->window_factor = (int32_t *)(out->values + 5 * out->channels);
     for (int64_t c = 0; c < out->channels; c++)
         out->window_factor[c] = signed_16(npu_get(npu, DPU_OW_OP));
@@ -436,8 +424,8 @@ static int decode_brdma(const struct npu *npu, struct npu_output *out, struct np
     if (!use)
         return 0;
     if (!out->bs.add || !npu_get(npu, DPU_BS_ALU_SRC))
-        return unsupported(fault, npu, DPU_RDMA_BRDMA_DATA_USE,
-                           "operands that the ALU of BS does not take");
+        return npu_unsupported(fault, npu, DPU_RDMA_BRDMA_DATA_USE,
+                               "operands that the ALU of BS does not take");
     out->operands_from_memory = (int)use;
     out->operands = (struct npu_cube){
         .base = npu_get(npu, DPU_RDMA_BS_BASE_ADDR),
@@ -447,7 +435,7 @@ static int decode_brdma(const struct npu *npu, struct npu_output *out, struct np
         .field = DPU_RDMA_BS_BASE_ADDR,
     };
     if (out->operands.base % ATOM)
-        return inconsistent(fault, npu, DPU_RDMA_BS_BASE_ADDR, "has to be a multiple of 16");
+        return npu_inconsistent(fault, npu, DPU_RDMA_BS_BASE_ADDR, "has to be a multiple of 16");
     return 0;
 }
 
@@ -467,21 +455,21 @@ static int decode_algorithm(const struct npu *npu, struct npu_output *out, struc
         ew->shift[1] = (int)npu_get(npu, DPU_EW_TRUNCATE_NEG);
         for (int i = 0; i < 2; i++)
             if (ew->shift[i] > (out->fp16 ? 0 : 63))
-                return unsupported(fault, npu, i ? DPU_EW_TRUNCATE_NEG : DPU_EW_TRUNCATE,
-                                   "shifts in floating point, or of more than 63");
+                return npu_unsupported(fault, npu, i ? DPU_EW_TRUNCATE_NEG : DPU_EW_TRUNCATE,
+                                       "shifts in floating point, or of more than 63");
     } else {
         if (algorithm >= sizeof known / sizeof *known || known[algorithm] == NPU_EW_NONE)
-            return unsupported(fault, npu, DPU_EW_ALU_ALGO,
-                               "only 0, 1, 2 and 4 (max, min, add and minus) are modelled, and 3 "
-                               "(div) of fp16 in memory");
+            return npu_unsupported(fault, npu, DPU_EW_ALU_ALGO,
+                                   "only 0, 1, 2 and 4 (max, min, add and minus) are modelled, and "
+                                   "3 (div) of fp16 in memory");
         ew->algorithm = known[algorithm];
         if (npu_get(npu, DPU_EW_TRUNCATE))
-            return unsupported(fault, npu, DPU_EW_TRUNCATE, "shifts of what is not a product");
+            return npu_unsupported(fault, npu, DPU_EW_TRUNCATE, "shifts of what is not a product");
     }
     /* Max and min are the same with it (measured). */
     if (npu_get(npu, DPU_EW_EQUAL_EN) && ew->algorithm != NPU_EW_MAX &&
         ew->algorithm != NPU_EW_MIN)
-        return unsupported(fault, npu, DPU_EW_EQUAL_EN, "comparison for equality");
+        return npu_unsupported(fault, npu, DPU_EW_EQUAL_EN, "comparison for equality");
     return 0;
 }
 
@@ -499,8 +487,9 @@ static int decode_operand_conversion(const struct npu *npu, struct npu_output *o
             {DPU_EW_OP_CVT_SHIFT, 0, "conversion of operands in floating point"},
         };
         if (bypass != (ew->algorithm == NPU_EW_MUL || out->divide))
-            return unsupported(fault, npu, DPU_EW_OP_CVT_BYPASS,
-                               "in fp16 the converter is needed but for products and quotients");
+            return npu_unsupported(fault, npu, DPU_EW_OP_CVT_BYPASS,
+                                   "in fp16 the converter is needed but for products "
+                                   "and quotients");
         return bypass ? 0 : npu_require(npu, rules, sizeof rules / sizeof *rules, fault);
     }
     ew->convert = !bypass;
@@ -520,14 +509,14 @@ static int decode_register_operand(const struct npu *npu, struct npu_output *out
     for (uint32_t i = 1; i < 8; i++) {
         const uint32_t field = DPU_EW_OPERAND_0 + (i << 18); /* registers 4 bytes apart */
         if (npu_get(npu, field) != npu_get(npu, DPU_EW_OPERAND_0))
-            return unsupported(fault, npu, field, "an operand other than EW_OPERAND_0");
+            return npu_unsupported(fault, npu, field, "an operand other than EW_OPERAND_0");
     }
     /* The register's format in floating point, and whether it is converted, are not known. */
     if (out->fp16)
-        return unsupported(fault, npu, DPU_EW_OP_SRC, "operands from registers in fp16");
+        return npu_unsupported(fault, npu, DPU_EW_OP_SRC, "operands from registers in fp16");
     if (!npu_get(npu, DPU_EW_OP_CVT_BYPASS))
-        return unsupported(fault, npu, DPU_EW_OP_CVT_BYPASS,
-                           "conversion of operands from registers");
+        return npu_unsupported(fault, npu, DPU_EW_OP_CVT_BYPASS,
+                               "conversion of operands from registers");
     out->ew.values = out->values + 4 * out->channels;
     for (int64_t c = 0; c < out->channels; c++)
         out->ew.values[c].i = (int32_t)npu_get(npu, DPU_EW_OPERAND_0);
@@ -554,13 +543,15 @@ static int decode_erdma(const struct npu *npu, struct npu_output *out, struct np
                    "has to equal ERDMA_DATA_MODE", fault))
         return -1;
     if (mode > 1)
-        return unsupported(fault, npu, DPU_RDMA_ERDMA_DATA_MODE,
-                           "only 0 and 1 (an operand for each channel, or element) are modelled");
+        return npu_unsupported(fault, npu, DPU_RDMA_ERDMA_DATA_MODE,
+                               "only 0 and 1 (an operand for each channel, or element) "
+                               "are modelled");
     if (mode == 0 && combined)
-        return unsupported(fault, npu, DPU_RDMA_COMB_USE, "combined reading of channels' operands");
+        return npu_unsupported(fault, npu, DPU_RDMA_COMB_USE,
+                               "combined reading of channels' operands");
     if (bytes == 0 || (out->fp16 && bytes == 1))
-        return unsupported(fault, npu, DPU_RDMA_ERDMA_DATA_SIZE,
-                           "operands of 4 bits, or of 8 bits in fp16");
+        return npu_unsupported(fault, npu, DPU_RDMA_ERDMA_DATA_SIZE,
+                               "operands of 4 bits, or of 8 bits in fp16");
     ew->precision = out->fp16 ? (bytes == 2 ? NPU_FP16 : NPU_FP32)
                     : bytes == 1 ? NPU_INT8
                     : bytes == 2 ? NPU_INT16 : NPU_INT32;
@@ -590,15 +581,15 @@ static int decode_erdma(const struct npu *npu, struct npu_output *out, struct np
         /* One stride apart, two from a surface to the next but one. */
         if (surfaces > 1 && (ew->cube[1].base - ew->cube[0].base != ATOM * stride ||
                              (surfaces > 2 && area + notch != 2 * stride)))
-            return unsupported(fault, npu, DPU_RDMA_EW_SURF_STRIDE,
-                               "does not agree with the base addresses and EW_SURF_NOTCH");
+            return npu_unsupported(fault, npu, DPU_RDMA_EW_SURF_STRIDE,
+                                   "does not agree with the base addresses and EW_SURF_NOTCH");
     } else if (ew->cube[0].surfaces > 1 && area + notch != stride) {
-        return unsupported(fault, npu, DPU_RDMA_EW_SURF_STRIDE,
-                           "does not agree with the size and EW_SURF_NOTCH");
+        return npu_unsupported(fault, npu, DPU_RDMA_EW_SURF_STRIDE,
+                               "does not agree with the size and EW_SURF_NOTCH");
     }
     for (int i = 0; i < ew->cubes; i++)
         if (ew->cube[i].base % ATOM)
-            return inconsistent(fault, npu, ew->cube[i].field, "has to be a multiple of 16");
+            return npu_inconsistent(fault, npu, ew->cube[i].field, "has to be a multiple of 16");
     return 0;
 }
 
@@ -613,11 +604,11 @@ static int decode_table(const struct npu *npu, struct npu_output *out, int lo,
     const int64_t size = step <= 21 ? (int64_t)(NPU_LUT_ENTRIES - 1) << step : 0;
 
     if (!size)
-        return unsupported(fault, npu, select, "a table that ends behind 32 bits");
+        return npu_unsupported(fault, npu, select, "a table that ends behind 32 bits");
     if ((int32_t)npu_get(npu, bound) != (lo ? size : -size))
-        return unsupported(fault, npu, bound, "a table that its 512 steps do not fill");
+        return npu_unsupported(fault, npu, bound, "a table that its 512 steps do not fill");
     if (npu_get(npu, scale) & 0x8000)
-        return unsupported(fault, npu, scale, "whether bit 15 is a sign here is not known");
+        return npu_unsupported(fault, npu, scale, "whether bit 15 is a sign here is not known");
     out->lookup.steps[lo] = (int)step;
     out->lookup.slope_scales[lo] = (int)npu_get(npu, scale);
     out->lookup.slope_shifts[lo] = (int)npu_get(npu, shift);
@@ -640,17 +631,17 @@ static int decode_lookup(const struct npu *npu, struct npu_output *out, struct n
     for (uint32_t i = 0; i < 8; i++) {
         const uint32_t field = DPU_EW_OPERAND_0 + (i << 18);
         if (!npu_get(npu, DPU_EW_OP_BYPASS) && npu_get(npu, field))
-            return unsupported(fault, npu, field, "an operation beside a lookup");
+            return npu_unsupported(fault, npu, field, "an operation beside a lookup");
     }
     for (int i = 0; i < 2 * NPU_LUT_ENTRIES && !npu_get(npu, DPU_EW_OP_BYPASS); i++)
         if (npu->lut[i / NPU_LUT_ENTRIES][i % NPU_LUT_ENTRIES] < 0)
-            return unsupported(fault, npu, DPU_EW_OP_BYPASS,
-                               "an operation beside a lookup with negative entries");
+            return npu_unsupported(fault, npu, DPU_EW_OP_BYPASS,
+                                   "an operation beside a lookup with negative entries");
     lookup->tables = npu->lut;
     if (!out->fp16)
         return 0;
     if (exponent > 63)
-        return unsupported(fault, npu, DPU_MINUS_EXP, "more than 63");
+        return npu_unsupported(fault, npu, DPU_MINUS_EXP, "more than 63");
     lookup->offset = (float)(int32_t)npu_get(npu, DPU_OUT_CVT_OFFSET);
     lookup->factor = 1.0f / (float)(UINT64_C(1) << exponent);
     return 0;
@@ -665,7 +656,7 @@ static int decode_elementwise(const struct npu *npu, struct npu_output *out, int
     if (npu_get(npu, DPU_EW_BYPASS))
         return 0;
     if (npu_get(npu, DPU_EW_BINARY_EN))
-        return unsupported(fault, npu, DPU_EW_BINARY_EN, "comparison to 0 and 1");
+        return npu_unsupported(fault, npu, DPU_EW_BINARY_EN, "comparison to 0 and 1");
     if (out->lookup.enabled)
         return decode_lookup(npu, out, fault);
     if (!npu_get(npu, DPU_EW_OP_BYPASS)) {
@@ -675,8 +666,8 @@ static int decode_elementwise(const struct npu *npu, struct npu_output *out, int
         if (!npu_get(npu, DPU_EW_OP_SRC))
             return decode_register_operand(npu, out, fault);
         if (!rdma)
-            return inconsistent(fault, npu, DPU_EW_OP_SRC,
-                                "is from outside, and DPU_RDMA is not enabled");
+            return npu_inconsistent(fault, npu, DPU_EW_OP_SRC,
+                                    "is from outside, and DPU_RDMA is not enabled");
         if (decode_erdma(npu, out, fault))
             return -1;
     }
@@ -691,7 +682,8 @@ static int decode_elementwise_clamp(const struct npu *npu, struct npu_output *ou
     if (npu_get(npu, DPU_EW_BYPASS) || npu_get(npu, DPU_EW_RELU_BYPASS))
         return 0;
     if (ew->algorithm == NPU_EW_NONE)
-        return unsupported(fault, npu, DPU_EW_RELU_BYPASS, "a clamp in EW without an operation");
+        return npu_unsupported(fault, npu, DPU_EW_RELU_BYPASS,
+                               "a clamp in EW without an operation");
     ew->relu = 1;
     ew->relux = (int)npu_get(npu, DPU_EW_RELUX_EN);
     ew->limit = from_bits(npu_get(npu, DPU_EW_RELUX_CMP_DAT));
@@ -744,11 +736,11 @@ int npu_dpu_decode(const struct npu *npu, struct npu_output *out, int rdma, stru
         decode_elementwise_clamp(npu, out, fault))
         return -1;
     if (rdma && npu_get(npu, DPU_RDMA_COMB_USE) && !out->ew.cubes)
-        return inconsistent(fault, npu, DPU_RDMA_COMB_USE,
-                            "reads operands of elements, and EW takes none");
+        return npu_inconsistent(fault, npu, DPU_RDMA_COMB_USE,
+                                "reads operands of elements, and EW takes none");
     if (rdma && !npu_get(npu, DPU_RDMA_ERDMA_DISABLE) && !out->ew.cubes)
-        return inconsistent(fault, npu, DPU_RDMA_ERDMA_DISABLE,
-                            "has to be 1 when EW takes no operands of elements");
+        return npu_inconsistent(fault, npu, DPU_RDMA_ERDMA_DISABLE,
+                                "has to be 1 when EW takes no operands of elements");
     out->plain = npu_stage_idle(&out->bs) && npu_stage_idle(&out->bn) &&
                  out->ew.algorithm == NPU_EW_NONE && !out->lookup.enabled &&
                  (out->fp16 || (out->precision == NPU_INT32 && out->scale == 1 && !out->shift &&
@@ -799,19 +791,6 @@ static int same_place(const struct npu_cube *a, const struct npu_cube *b)
            (a->surfaces == 1 || a->surface_pitch == b->surface_pitch);
 }
 
-static int check_overlap(const struct npu_output *out, const struct npu_cube *cube,
-                         const char *name, struct npu_fault *fault)
-{
-    const int overlap = npu_cube_overlap(&out->cube, cube);
-
-    if (overlap < 0)
-        return npu_fail(fault, NPU_NO_MEMORY, NPU_NO_FIELD, 0, NPU_NO_IOVA, "out of memory");
-    if (overlap)
-        return npu_fail(fault, NPU_INCONSISTENT, DPU_DST_BASE_ADDR, out->cube.base, NPU_NO_IOVA,
-                        "the output overlaps %s", name);
-    return 0;
-}
-
 int npu_dpu_open(const struct npu *npu, const struct npu_space *space, struct npu_output *out,
                  struct npu_fault *fault)
 {
@@ -826,15 +805,15 @@ int npu_dpu_open(const struct npu *npu, const struct npu_space *space, struct np
     if (npu_cube_check(space, &out->cube, 1, fault))
         return -1;
     if ((out->operands_from_memory &&
-         check_overlap(out, &out->operands, "the operands of channels", fault)) ||
+         npu_cube_apart(&out->cube, &out->operands, "the operands of channels", fault)) ||
         (out->flying && !same_place(&out->cube, &out->source) &&
-         check_overlap(out, &out->source, "the input", fault)))
+         npu_cube_apart(&out->cube, &out->source, "the input", fault)))
         return -1;
     for (int i = 0; i < ew->cubes; i++)
         if (!(ew->cubes == 1 && !ew->channelwise && same_place(&out->cube, &ew->cube[i])) &&
-            check_overlap(out, &ew->cube[i], "the operands of EW", fault))
+            npu_cube_apart(&out->cube, &ew->cube[i], "the operands of EW", fault))
             return -1;
-    if (check_overlap(out, &out->cube, "itself", fault))
+    if (npu_cube_apart(&out->cube, &out->cube, "itself", fault))
         return -1;
     load_operands(npu, space, out);
     return 0;

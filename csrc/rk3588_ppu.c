@@ -15,7 +15,6 @@
 
 #include <string.h>
 
-#define ATOM 16
 #define LANES 16 /* of int8, the most */
 #define SMALL_WORK (1 << 20) /* below this, a thread costs more than it brings */
 
@@ -45,18 +44,6 @@ struct pool {
     enum npukit_simd level;
 };
 
-static int inconsistent(struct npu_fault *fault, const struct npu *npu, uint32_t field,
-                        const char *text)
-{
-    return npu_fail(fault, NPU_INCONSISTENT, field, npu_get(npu, field), NPU_NO_IOVA, "%s", text);
-}
-
-static int unsupported(struct npu_fault *fault, const struct npu *npu, uint32_t field,
-                       const char *text)
-{
-    return npu_fail(fault, NPU_UNSUPPORTED, field, npu_get(npu, field), NPU_NO_IOVA, "%s", text);
-}
-
 /* ---------------------------------------------------------------- registers */
 
 static int decode_sizes(const struct npu *npu, struct pool *pool, struct npu_fault *fault)
@@ -76,8 +63,9 @@ static int decode_sizes(const struct npu *npu, struct pool *pool, struct npu_fau
                    "has to equal PPU.CUBE_IN_CHANNEL", fault))
         return -1;
     if (pool->channels * (pool->fp16 ? 2 : 1) % ATOM)
-        return unsupported(fault, npu, PPU_CUBE_IN_CHANNEL,
-                           "what is written behind channels that do not fill atoms is not known");
+        return npu_unsupported(fault, npu, PPU_CUBE_IN_CHANNEL,
+                               "what is written behind channels that do not fill atoms is "
+                               "not known");
     return 0;
 }
 
@@ -96,15 +84,17 @@ static int decode_windows(const struct npu *npu, struct pool *pool, struct npu_f
     last_x = (pool->out_width - 1) * pool->stride_x - pool->pad_left;
     last_y = (pool->out_height - 1) * pool->stride_y - pool->pad_top;
     if (pool->pad_left >= pool->kernel_width)
-        return inconsistent(fault, npu, PPU_PAD_LEFT, "leaves the first window in padding alone");
+        return npu_inconsistent(fault, npu, PPU_PAD_LEFT,
+                                "leaves the first window in padding alone");
     if (pool->pad_top >= pool->kernel_height)
-        return inconsistent(fault, npu, PPU_PAD_TOP, "leaves the first window in padding alone");
+        return npu_inconsistent(fault, npu, PPU_PAD_TOP,
+                                "leaves the first window in padding alone");
     if (last_x >= pool->width || last_x + pool->kernel_width > pool->width + right)
-        return inconsistent(fault, npu, PPU_CUBE_OUT_WIDTH,
-                            "puts the last window behind the input and its padding");
+        return npu_inconsistent(fault, npu, PPU_CUBE_OUT_WIDTH,
+                                "puts the last window behind the input and its padding");
     if (last_y >= pool->height || last_y + pool->kernel_height > pool->height + bottom)
-        return inconsistent(fault, npu, PPU_CUBE_OUT_HEIGHT,
-                            "puts the last window below the input and its padding");
+        return npu_inconsistent(fault, npu, PPU_CUBE_OUT_HEIGHT,
+                                "puts the last window below the input and its padding");
     return 0;
 }
 
@@ -125,11 +115,13 @@ static int decode_values(const struct npu *npu, struct pool *pool, struct npu_fa
 
     if (pool->fp16) {
         if (pad >> 16)
-            return unsupported(fault, npu, PPU_PAD_VALUE_0, "more than 16 bits for fp16");
+            return npu_unsupported(fault, npu, PPU_PAD_VALUE_0, "more than 16 bits for fp16");
         if (pool->method == AVERAGE && x >> 16)
-            return unsupported(fault, npu, PPU_RECIP_KERNEL_WIDTH, "more than 16 bits for fp16");
+            return npu_unsupported(fault, npu, PPU_RECIP_KERNEL_WIDTH,
+                                   "more than 16 bits for fp16");
         if (pool->method == AVERAGE && y >> 16)
-            return unsupported(fault, npu, PPU_RECIP_KERNEL_HEIGHT, "more than 16 bits for fp16");
+            return npu_unsupported(fault, npu, PPU_RECIP_KERNEL_HEIGHT,
+                                   "more than 16 bits for fp16");
         pool->pad.f = half(pad);
         pool->scale_x = half(x);
         pool->scale_y = half(y);
@@ -138,7 +130,7 @@ static int decode_values(const struct npu *npu, struct pool *pool, struct npu_fa
     /* Sign-extended to 19 bits, as is known to work, or to all. */
     pool->pad.i = (int32_t)((pad & 0x7ffff) ^ 0x40000) - 0x40000;
     if ((pad >> 19 && pad >> 19 != 0x1fff) || pool->pad.i < -128 || pool->pad.i > 127)
-        return unsupported(fault, npu, PPU_PAD_VALUE_0, "more than 8 bits for int8");
+        return npu_unsupported(fault, npu, PPU_PAD_VALUE_0, "more than 8 bits for int8");
     pool->reciprocals = (int64_t)x * y;
     return 0;
 }
@@ -166,7 +158,7 @@ static int decode_memory(const struct npu *npu, struct pool *pool, struct npu_fa
         .field = PPU_DST_BASE_ADDR,
     };
     if (pool->source.base % ATOM)
-        return inconsistent(fault, npu, PPU_RDMA_SRC_BASE_ADDR, "has to be a multiple of 16");
+        return npu_inconsistent(fault, npu, PPU_RDMA_SRC_BASE_ADDR, "has to be a multiple of 16");
     return surfaces == 1 ? 0
                          : npu_expect(npu, PPU_INDEX_ADD, npu_get(npu, PPU_DST_SURF_STRIDE),
                                       "has to equal DST_SURF_STRIDE", fault);
@@ -179,8 +171,8 @@ static int decode(const struct npu *npu, struct pool *pool, struct npu_fault *fa
     if (npu_require(npu, modes, sizeof modes / sizeof *modes, fault))
         return -1;
     if (precision != NPU_INT8 && precision != NPU_FP16)
-        return unsupported(fault, npu, PPU_PROC_PRECISION,
-                           "only 0 (int8) and 2 (fp16) are modelled");
+        return npu_unsupported(fault, npu, PPU_PROC_PRECISION,
+                               "only 0 (int8) and 2 (fp16) are modelled");
     pool->fp16 = precision == NPU_FP16;
     /* 8 or 16 bits. Others may work on int8 as well, but nobody should rely on that. */
     if (npu_expect(npu, PPU_RDMA_IN_PRECISION, pool->fp16 ? 2 : 1,
@@ -188,8 +180,8 @@ static int decode(const struct npu *npu, struct pool *pool, struct npu_fault *fa
         return -1;
     pool->method = (int)npu_get(npu, PPU_POOLING_METHOD);
     if (pool->method > MINIMUM)
-        return unsupported(fault, npu, PPU_POOLING_METHOD,
-                           "only 0, 1 and 2 (average, maximum and minimum) are defined");
+        return npu_unsupported(fault, npu, PPU_POOLING_METHOD,
+                               "only 0, 1 and 2 (average, maximum and minimum) are defined");
     if (decode_sizes(npu, pool, fault) || decode_windows(npu, pool, fault) ||
         decode_values(npu, pool, fault))
         return -1;
@@ -198,21 +190,11 @@ static int decode(const struct npu *npu, struct pool *pool, struct npu_fault *fa
 
 /* ---------------------------------------------------------------- arithmetic */
 
-static void read_atom(const struct pool *pool, int64_t surface, int64_t y, int64_t x, uint8_t *dst)
-{
-    const struct npu_cube *cube = &pool->source;
-    const int64_t offset = surface * cube->surface_pitch + y * cube->line_pitch + x * ATOM;
-
-    if (cube->flat)
-        memcpy(dst, cube->flat + offset, ATOM);
-    else
-        npu_space_read(pool->space, cube->base + offset, dst, ATOM);
-}
-
 /* The lanes of one position: of the input, or the pad value. */
 static void read_position(const struct pool *pool, int64_t surface, int64_t y, int64_t x,
                           union npu_value *lanes)
 {
+    const struct npu_cube *cube = &pool->source;
     uint8_t atom[ATOM];
     float wide[LANES / 2];
 
@@ -221,7 +203,8 @@ static void read_position(const struct pool *pool, int64_t surface, int64_t y, i
             lanes[i] = pool->pad;
         return;
     }
-    read_atom(pool, surface, y, x, atom);
+    npu_cube_read(pool->space, cube,
+                  surface * cube->surface_pitch + y * cube->line_pitch + x * ATOM, atom, ATOM);
     if (pool->fp16) {
         npu_gemm_fp16(pool->level)->widen(wide, atom, LANES / 2);
         memcpy(lanes, wide, sizeof wide);
@@ -299,10 +282,7 @@ static void pool_lines(void *argument, int index, int threads)
         int64_t offset = surface * cube->surface_pitch + y * cube->line_pitch;
         for (int64_t x = 0; x < pool->out_width; x++, offset += ATOM) {
             pool_window(pool, surface, y, x, atom);
-            if (cube->flat)
-                memcpy(cube->flat + offset, atom, ATOM);
-            else
-                npu_space_write(pool->space, cube->base + offset, atom, ATOM);
+            npu_cube_write(pool->space, cube, offset, atom, ATOM);
         }
     }
 }
@@ -311,22 +291,11 @@ static void pool_lines(void *argument, int index, int threads)
 
 static int check_memory(const struct npu_space *space, struct pool *pool, struct npu_fault *fault)
 {
-    const struct npu_cube *const others[] = {&pool->source, &pool->destination};
-    static const char *const names[] = {"the input", "itself"};
-
     if (npu_cube_check(space, &pool->source, 0, fault) ||
-        npu_cube_check(space, &pool->destination, 1, fault))
+        npu_cube_check(space, &pool->destination, 1, fault) ||
+        npu_cube_apart(&pool->destination, &pool->source, "the input", fault))
         return -1;
-    for (int i = 0; i < 2; i++) {
-        const int overlap = npu_cube_overlap(&pool->destination, others[i]);
-        if (overlap < 0)
-            return npu_fail(fault, NPU_NO_MEMORY, NPU_NO_FIELD, 0, NPU_NO_IOVA, "out of memory");
-        if (overlap)
-            return npu_fail(fault, NPU_INCONSISTENT, PPU_DST_BASE_ADDR,
-                            pool->destination.base / ATOM, NPU_NO_IOVA,
-                            "the output overlaps %s", names[i]);
-    }
-    return 0;
+    return npu_cube_apart(&pool->destination, &pool->destination, "itself", fault);
 }
 
 int npu_pool_execute(struct npu *npu, const struct npu_space *space, struct npu_run *run,

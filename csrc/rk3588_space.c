@@ -6,7 +6,6 @@
 #include <string.h>
 
 #define SPACE_SIZE (INT64_C(1) << 32)
-#define ATOM 16
 
 struct mapping {
     int64_t start, end;
@@ -247,7 +246,8 @@ static int touch_cube(uint64_t *bits, const struct npu_cube *cube, int64_t low, 
     return found;
 }
 
-int npu_cube_overlap(const struct npu_cube *a, const struct npu_cube *b)
+/* Whether two cubes share bytes, or (with a == b) whether a cube crosses itself; -1: no memory. */
+static int overlap(const struct npu_cube *a, const struct npu_cube *b)
 {
     int64_t low, high, other_low, other_high;
     uint64_t *bits;
@@ -283,4 +283,18 @@ int npu_cube_overlap(const struct npu_cube *a, const struct npu_cube *b)
     }
     free(bits);
     return found;
+}
+
+int npu_cube_apart(const struct npu_cube *output, const struct npu_cube *other, const char *name,
+                   struct npu_fault *fault)
+{
+    const int found = overlap(output, other);
+
+    if (found < 0)
+        return npu_fail(fault, NPU_NO_MEMORY, NPU_NO_FIELD, 0, NPU_NO_IOVA, "out of memory");
+    if (found)
+        return npu_fail(fault, NPU_INCONSISTENT, output->field,
+                        output->base >> NPU_FIELD_LO(output->field), NPU_NO_IOVA,
+                        "the output overlaps %s", name);
+    return 0;
 }

@@ -5,10 +5,11 @@
  * Integers: what leaves a stage saturates at 32 bits, what happens inside does not. Right shifts
  * round to nearest, ties to even; in the output conversion CVT_ROUND sends ties away from zero
  * instead. The sign of a product chooses the shift. The output conversion is
- * sat(round(x * scale >> shift) + offset), the scale being signed. All of this has been measured on an RK3588 (rocket-userspace: its notes and probes for the
- * output converter, the BS multiplier and EW in integer mode). By analogy alone: the shift of an EW
- * product and the conversion of EW operands, which follow the same rules. From the manual alone:
- * with CVT_TYPE the output conversion adds before it multiplies.
+ * sat(round(x * scale >> shift) + offset), the scale being signed. All of this has been measured on
+ * an RK3588 (rocket-userspace: its notes and probes for the output converter, the BS multiplier and
+ * EW in integer mode). By analogy alone: the shift of an EW product and the conversion of EW
+ * operands, which follow the same rules. From the manual alone: with CVT_TYPE the output conversion
+ * adds before it multiplies.
  *
  * Integers are computed with as doubles, of which vector units have as many as of nothing else that
  * is wide enough: no step has a result of more than 50 bits, so each is exact, and rounded where
@@ -21,7 +22,6 @@
 
 #include <string.h>
 
-#define ATOM 16
 
 TEMPLATE double clamp(double value, double lowest, double highest)
 {
@@ -131,15 +131,6 @@ TEMPLATE void float_stage(const struct npu_stage *stage, int64_t first, float *v
 
 /* ---------------------------------------------------------------- EW */
 
-static void read_atom(const struct npu_space *space, const struct npu_cube *cube, int64_t offset,
-                      uint8_t *dst)
-{
-    if (cube->flat)
-        memcpy(dst, cube->flat + offset, ATOM);
-    else
-        npu_space_read(space, cube->base + offset, dst, ATOM);
-}
-
 static void widen(const uint8_t *src, enum npu_precision precision, int count,
                   union npu_value *dst, enum npukit_simd level)
 {
@@ -178,8 +169,8 @@ void npu_dpu_fetch(const struct npu_space *space, const struct npu_cube *cubes, 
     for (int64_t done = 0; done < count * bytes; done += ATOM, surface++) {
         const struct npu_cube *cube = &cubes[alternate ? surface & 1 : 0];
         const int64_t place = alternate ? surface >> 1 : surface;
-        read_atom(space, cube, place * cube->surface_pitch + y * cube->line_pitch + x * ATOM,
-                  raw + done);
+        npu_cube_read(space, cube, place * cube->surface_pitch + y * cube->line_pitch + x * ATOM,
+                      raw + done, ATOM);
     }
     widen(raw, precision, count, dst, level);
 }
@@ -460,11 +451,7 @@ void npu_dpu_store(const struct npu_space *space, const struct npu_output *out, 
             convert_floats(out, (const float *)src, elements, real, level);
         else
             memcpy(elements, src, 4 * (size_t)real);
-        for (int64_t i = 0; i < atoms; i++, offset += cube->surface_pitch) {
-            if (cube->flat)
-                memcpy(cube->flat + offset, elements + i * ATOM, ATOM);
-            else
-                npu_space_write(space, cube->base + offset, elements + i * ATOM, ATOM);
-        }
+        for (int64_t i = 0; i < atoms; i++, offset += cube->surface_pitch)
+            npu_cube_write(space, cube, offset, elements + i * ATOM, ATOM);
     }
 }

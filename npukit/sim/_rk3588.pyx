@@ -7,15 +7,14 @@ from cpython.buffer cimport (
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-
-cdef extern from "cpu.h" nogil:
-    enum npukit_simd:
-        NPUKIT_PORTABLE
-        NPUKIT_AVX512_VNNI
-    npukit_simd npukit_simd_level()
-    int npukit_simd_set(npukit_simd level)
-    const char *npukit_simd_name(npukit_simd level)
-    unsigned npukit_simd_available()
+from npukit.c_cpu cimport (
+    NPUKIT_AVX512_VNNI,
+    npukit_simd,
+    npukit_simd_available,
+    npukit_simd_level,
+    npukit_simd_name,
+    npukit_simd_set,
+)
 
 
 cdef extern from "rk3588.h" nogil:
