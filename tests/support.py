@@ -4,6 +4,7 @@
 import contextlib
 import gc
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,13 @@ SHARED = ROOT.parent / "shared"
 needs_shared = pytest.mark.skipif(
     not (SHARED / "data").is_dir(), reason="golden data (../shared) is not beside this checkout"
 )
+
+
+def skip_if_refused(result: "subprocess.CompletedProcess[str]") -> None:
+    """Of ``npukit sim run`` or ``npukit trace``: 125 says what the machine forbids or lacks."""
+    if result.returncode == 125:
+        pytest.skip(result.stderr.strip())
+    assert result.returncode == 0, result.stderr
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 5) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import ROOT
+from support import ROOT, skip_if_refused
 
 LIMIT = 60
 """Seconds after which a run is stopped as hung; each takes a few at most."""
@@ -30,10 +30,7 @@ def door(*command: str | Path, kind: str = "seccomp") -> "subprocess.CompletedPr
 @pytest.fixture(scope="module", autouse=True)
 def possible() -> None:
     """Skips where the machine has no user notification or forbids namespaces."""
-    result = door("true")
-    if result.returncode == 125:
-        pytest.skip(result.stderr.strip())
-    assert result.returncode == 0, result.stderr
+    skip_if_refused(door("true"))
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from raw import CODE, JOB_BYTES, PRODUCT, job_image
-from support import ROOT
+from support import ROOT, skip_if_refused
 
 from npukit.programs.rk3588.program import rknpu_tasks, rocket_tasks
 
@@ -64,10 +64,7 @@ both = pytest.mark.parametrize("kind", ["seccomp", "preload"])
 @pytest.fixture(scope="module", autouse=True)
 def possible() -> None:
     """Skips where the machine has no user notification or forbids namespaces."""
-    result = door("true")
-    if result.returncode == 125:
-        pytest.skip(result.stderr.strip())
-    assert result.returncode == 0, result.stderr
+    skip_if_refused(door("true"))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, wait_until
+from support import ROOT, skip_if_refused, wait_until
 
 from npukit.abi import rocket
 from npukit.ioctl import Ioctl
@@ -91,10 +91,8 @@ def trace(tmp_path: Path) -> Any:
 @pytest.fixture(scope="module", autouse=True)
 def possible() -> None:
     """Skips where the machine forbids ptrace."""
-    result = start([sys.executable, "-m", "npukit", "trace", "-o", "/dev/null", "--", "true"])
-    if result.returncode == 125:
-        pytest.skip(result.stderr.strip())
-    assert result.returncode == 0, result.stderr
+    command = [sys.executable, "-m", "npukit", "trace", "-o", "/dev/null", "--", "true"]
+    skip_if_refused(start(command))
 
 
 @pytest.fixture(scope="module")
