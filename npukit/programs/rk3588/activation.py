@@ -26,27 +26,23 @@ import numpy.typing as npt
 
 from npukit.ioctl import ProgramError
 
-from .elementwise import dpu_tensor, write_flight
+from .elementwise import UNIT_BITS, dpu_tensor, write_flight
+from .encodings import LUT_ENTRIES, OPERANDS, Algorithm, OperandUse
 from .launch import Rk3588Device
-from .operation import check_addresses, execute
+from .operation import Divided, check_addresses, execute
 from .program import Assembler, Program
 from .quantize import SCALE_BITS, Quantization, fixed_point
 from .registers import DPU, DPU_RDMA
-from .scheme import OPERANDS
-from .stages import Finish, write_finish, write_operand, write_zeros
+from .stages import EW_OPERANDS, Finish, write_bypass, write_finish, write_operand, write_zeros
 from .tensor import ATOM, Tensor, align
 from .tiling import shares
 
 Array = npt.NDArray[Any]
 
-_ADD = 2
-_UNIT_BITS = 14
-_BRDMA_ALL = 7
-
-ENTRIES = 513
 _STEP_BITS = 5
 """Of an index, between two entries: what all programs that are known use."""
-_TABLE_INDEX = 512 << _STEP_BITS
+_STEPS = LUT_ENTRIES - 1
+_TABLE_INDEX = _STEPS << _STEP_BITS
 _ROUNDED = 6
 """Bits behind the result in an entry for integers."""
 _MOST = 32767
@@ -70,14 +66,14 @@ class _Clamp:
         idle = half and not finish.relu
         asm.write(
             DPU.BS_CFG,
-            BS_ALU_ALGO=0 if half else _ADD,
+            BS_ALU_ALGO=0 if half else Algorithm.ADD,
             BS_ALU_BYPASS=half,
             BS_MUL_BYPASS=half,
             BS_BYPASS=idle,
             **finish.fields("BS"),
         )
         asm.write(DPU.BS_ALU_CFG, BS_ALU_OPERAND=-(self.zero or 0))
-        asm.write(DPU.BS_MUL_CFG, BS_MUL_OPERAND=0 if half else 1 << _UNIT_BITS)
+        asm.write(DPU.BS_MUL_CFG, BS_MUL_OPERAND=0 if half else 1 << UNIT_BITS)
         asm.write(DPU.BS_RELUX_CMP_VALUE, BS_RELUX_CMP_DAT=finish.highest or 0)
         write_finish(asm, finish)
         write_zeros(asm, DPU_RDMA.RDMA_BRDMA_CFG, DPU_RDMA.RDMA_BS_BASE_ADDR)
@@ -97,12 +93,14 @@ class _Slopes:
         return self.shift, self.bits
 
     def write(self, asm: Assembler, constants: int) -> None:
-        asm.write(DPU.BS_CFG, BS_ALU_ALGO=_ADD, BS_ALU_SRC=1, BS_RELU_BYPASS=1, BS_MUL_PRELU=1)
+        asm.write(
+            DPU.BS_CFG, BS_ALU_ALGO=Algorithm.ADD, BS_ALU_SRC=1, BS_RELU_BYPASS=1, BS_MUL_PRELU=1
+        )
         write_zeros(asm, DPU.BS_ALU_CFG, DPU.BS_RELUX_CMP_VALUE)
         asm.write(DPU.BS_MUL_CFG, BS_MUL_SHIFT_VALUE=self.shift, BS_MUL_SRC=1)
         # A negative product is shifted back by as much as it was multiplied with.
         write_finish(asm, self.finish, bn_factor=1 << self.bits)
-        asm.write(DPU_RDMA.RDMA_BRDMA_CFG, BRDMA_DATA_USE=_BRDMA_ALL)
+        asm.write(DPU_RDMA.RDMA_BRDMA_CFG, BRDMA_DATA_USE=OperandUse.ALL)
         asm.write(DPU_RDMA.RDMA_BS_BASE_ADDR, BS_BASE_ADDR=constants)
 
 
@@ -133,7 +131,7 @@ class _Lookup:
                 asm.write(DPU.LUT_ACCESS_DATA, LUT_ACCESS_DATA=entry)
         asm.write(
             DPU.BS_CFG,
-            BS_ALU_ALGO=0 if half else _ADD,
+            BS_ALU_ALGO=0 if half else Algorithm.ADD,
             BS_RELU_BYPASS=1,
             BS_MUL_BYPASS=half,
             BS_ALU_BYPASS=half,
@@ -143,11 +141,11 @@ class _Lookup:
         asm.write(DPU.BS_MUL_CFG, BS_MUL_OPERAND=0 if half else 1 << _STEP_BITS)
         write_zeros(asm, DPU.BS_RELUX_CMP_VALUE)
         if self.scale is not None:
-            asm.write(DPU.BN_CFG, BN_ALU_ALGO=_ADD, BN_RELU_BYPASS=1)
+            asm.write(DPU.BN_CFG, BN_ALU_ALGO=Algorithm.ADD, BN_RELU_BYPASS=1)
             asm.write(DPU.BN_ALU_CFG, BN_ALU_OPERAND=int(np.float32(self.bias).view(np.int32)))
             asm.write(DPU.BN_MUL_CFG, BN_MUL_OPERAND=int(np.float16(self.scale).view(np.int16)))
         else:
-            asm.write(DPU.BN_CFG, BN_RELU_BYPASS=1, BN_MUL_BYPASS=1, BN_ALU_BYPASS=1, BN_BYPASS=1)
+            write_bypass(asm, "BN")
             write_zeros(asm, DPU.BN_ALU_CFG, DPU.BN_MUL_CFG)
         write_zeros(asm, DPU.BN_RELUX_CMP_VALUE)
         asm.write(DPU.EW_CFG, EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1)
@@ -161,14 +159,14 @@ class _Lookup:
         asm.write(DPU.LUT_CFG, LUT_HYBRID_PRIORITY=1, LUT_OFLOW_PRIORITY=1, LUT_LO_LE_MUX=2)
         low, high = self.step_bits
         asm.write(DPU.LUT_INFO, LUT_LO_INDEX_SELECT=high, LUT_LE_INDEX_SELECT=low)
-        asm.write(DPU.LUT_LE_START, LUT_LE_START=-(512 << low))
-        asm.write(DPU.LUT_LO_END, LUT_LO_END=512 << high)
+        asm.write(DPU.LUT_LE_START, LUT_LE_START=-(_STEPS << low))
+        asm.write(DPU.LUT_LO_END, LUT_LO_END=_STEPS << high)
         asm.write(DPU.LUT_LO_SLOPE_SCALE, LUT_LO_SLOPE_OFLOW_SCALE=self.slope)
         write_zeros(
             asm,
             DPU.EW_CVT_OFFSET_VALUE,
             DPU.EW_RELUX_CMP_VALUE,
-            *(getattr(DPU, f"EW_OP_VALUE_{index}") for index in range(8)),
+            *EW_OPERANDS,
             DPU.LUT_LE_END,
             DPU.LUT_LO_START,
             DPU.LUT_LE_SLOPE_SCALE,
@@ -180,7 +178,7 @@ class _Lookup:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Activation:
+class Activation(Divided):
     """A function of each element."""
 
     inputs: tuple[Tensor]
@@ -189,10 +187,6 @@ class Activation:
     unproven: tuple[str, ...]
     constants: npt.NDArray[np.uint8]
     """Operands of channels, or nothing."""
-
-    def program(self, inputs: Sequence[int], constants: int, output: int) -> Program:
-        """As of ``Operation``: one task."""
-        return self.programs(inputs, constants, output, 1)[0]
 
     def programs(
         self, inputs: Sequence[int], constants: int, output: int, cores: int
@@ -255,7 +249,7 @@ def _clamp(
         stages = _Clamp(Finish.make_half(activation), None)
         return _make(shape, (None, None), stages, "a clamp of the DPU alone in float16")
     factor = np.float32(both[0].scale) / np.float32(both[1].scale)
-    finish = Finish.make(fixed_point(float(factor) / 2**_UNIT_BITS), both[1], activation)
+    finish = Finish.make(fixed_point(float(factor) / 2**UNIT_BITS), both[1], activation)
     stages = _Clamp(finish, both[0].stored_zero_point)
     return _make(shape, both, stages, "zero points and scales in the DPU alone")
 
@@ -337,7 +331,7 @@ def prelu(
         exponent -= 1
     if exponent < 0:
         raise ProgramError(message=f"alpha {alphas.max():g}: less than 2**15 is needed")
-    bits = min(exponent, _UNIT_BITS)
+    bits = min(exponent, UNIT_BITS)
     shift = min(exponent - bits, 63)
     slopes = np.zeros(align(channels, ATOM), np.int16)
     slopes[:channels] = np.rint(np.ldexp(alphas, bits + shift))
@@ -379,10 +373,10 @@ def lookup(
     nearest = np.where(steps < 0, -np.floor(0.5 - steps), np.floor(steps + 0.5))
     results = np.clip(nearest + outputs.stored_zero_point, -128, 127).astype(np.int64)
     entries = ((results + 128) << _ROUNDED) + 1 + (stored & 1)
-    table = np.full(ENTRIES, 1, np.int16)
+    table = np.full(LUT_ENTRIES, 1, np.int16)
     table[1:257] = entries
     stages = _Lookup(
-        np.array([np.full(ENTRIES, 1, np.int16), table]),
+        np.array([np.full(LUT_ENTRIES, 1, np.int16), table]),
         (_STEP_BITS, _STEP_BITS),
         slope=0,
         offset=-128,
@@ -444,10 +438,8 @@ def _curve(
         return lookup(*shape, *both, curve.function)
     low, high = (_STEP_BITS + round(math.log2(reach / min(curve.reach))) for reach in curve.reach)
     scale = _TABLE_INDEX / min(curve.reach)
-    points = (
-        curve.centre
-        + np.array([(np.arange(ENTRIES) - 512) << low, np.arange(ENTRIES) << high]) / scale
-    )
+    entries = np.arange(LUT_ENTRIES)
+    points = curve.centre + np.array([(entries - _STEPS) << low, entries << high]) / scale
     real = np.array([[curve.function(x) for x in table] for table in points.tolist()])
     tables = np.clip(np.rint((real - curve.lowest) * 2**curve.shift), 1, _MOST)
     stages = _Lookup(

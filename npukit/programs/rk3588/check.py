@@ -24,9 +24,20 @@ import numpy.typing as npt
 from npukit import _fast
 from npukit.ioctl import ProgramError
 
-from .decode import BYTES, COMBINED, FP16, INT8, INT32, Access, TaskView
-from .matmul import BANK_BYTES, CBUF_BANKS
-from .program import INT_MASK_DPU, INT_MASK_PPU, TRAILER_WORDS, Program, Words
+from .decode import Access, TaskView
+from .encodings import (
+    ALTERNATE,
+    BANK_BYTES,
+    BYTES,
+    CBUF_BANKS,
+    CBUF_UNIT,
+    COMBINED,
+    LUT_ENTRIES,
+    OperandMode,
+    OperandUse,
+    Precision,
+)
+from .program import INT_MASK_DPU, INT_MASK_PPU, TRAILER_WORDS, Program, Words, encode
 from .registers import (
     CNA,
     CORE,
@@ -46,7 +57,6 @@ from .text import split_tasks
 
 Array = npt.NDArray[Any]
 
-_BRDMA_ALL = 7
 _ELEMENTS = ("main data", "operands of elements")
 _ALL = sum(1 << bit for bit in ENABLE_BITS.values())
 _EXECUTER = CNA.S_POINTER.fields["EXECUTER"].mask
@@ -58,14 +68,12 @@ for _offset, _register in REGISTERS.items():
             _register.mask & ~_EXECUTER if _offset & 0xFFF == 4 else _register.mask
         )
 _LUT_PLACE, _LUT_ENTRY = DPU.LUT_ACCESS_CFG, DPU.LUT_ACCESS_DATA
-_LUT_ENTRIES = 513
 _MOST_WORDS = 2 << PC.REGISTER_AMOUNTS.fields["PC_DATA_AMOUNT"].width
 _POINTERS = {
     name: (bit + 1) << 12 | CNA.S_POINTER.offset & 0xFFF for name, bit in ENABLE_BITS.items()
 }
 _POINTER = {name: field.mask for name, field in CNA.S_POINTER.fields.items()}
-_ALTERNATE = _POINTER["POINTER_PP_EN"] | _POINTER["EXECUTER_PP_EN"] | _POINTER["POINTER_PP_MODE"]
-"""What all drivers and known programs write to S_POINTER."""
+_ALTERNATE = encode(CNA.S_POINTER, ALTERNATE)
 _RAISED = {"CNA": 0x3F, "CORE": 0xC0, "DPU": INT_MASK_DPU, "PPU": INT_MASK_PPU}
 """Interrupts of both register groups. CNA's are of features, weights and the sequence."""
 _CHAIN = (PC.BASE_ADDRESS.offset, PC.REGISTER_AMOUNTS.offset)
@@ -217,11 +225,11 @@ def _tables(offsets: Array, values: Array) -> Iterator[Problem]:
             entry = _LUT_PLACE.fields["LUT_ADDR"].get(value)
             writes = bool(_LUT_PLACE.fields["LUT_ACCESS_TYPE"].get(value))
         elif writes:
-            if entry is None or entry >= _LUT_ENTRIES:
+            if entry is None or entry >= LUT_ENTRIES:
                 text = (
                     "no word before it says which entry of which table"
                     if entry is None
-                    else f"is entry {entry} of a lookup table that has {_LUT_ENTRIES}"
+                    else f"is entry {entry} of a lookup table that has {LUT_ENTRIES}"
                 )
                 yield Problem(0, text, word, _LUT_ENTRY, None, value)
                 return
@@ -307,8 +315,8 @@ class _Task:
         return not missing
 
     def _convolution(self) -> None:
-        view = self.view
-        sizes = _POSITIVE if view.depthwise else (*_POSITIVE, (CNA.WEIGHT_SIZE2, "WEIGHT_KERNELS"))
+        view, depthwise = self.view, self.view.depthwise
+        sizes = _POSITIVE if depthwise else (*_POSITIVE, (CNA.WEIGHT_SIZE2, "WEIGHT_KERNELS"))
         if not self._positive(*sizes):
             return
         height, width, channels = view.image
@@ -341,20 +349,20 @@ class _Task:
                 (CORE.DATAOUT_SIZE_0, "DATAOUT_WIDTH", out_width - 1, "is DPU.WIDTH"),
                 (CORE.DATAOUT_SIZE_0, "DATAOUT_HEIGHT", out_height - 1, "is DPU.HEIGHT"),
                 (CORE.DATAOUT_SIZE_1, "DATAOUT_CHANNEL", out_channels - 1, "is DPU.CHANNEL"),
-                (CORE.MISC_CFG, "DW_EN", view.depthwise, "is 1 for depthwise alone"),
+                (CORE.MISC_CFG, "DW_EN", depthwise, "is 1 for depthwise alone"),
                 (CNA.CONV_CON1, "PROC_PRECISION", precision, "is IN_PRECISION"),
                 (CORE.MISC_CFG, "PROC_PRECISION", precision, "is CNA's IN_PRECISION"),
             ]
         )
-        if view.depthwise:
+        if depthwise:
             self._expect(CNA.WEIGHT_SIZE2, "WEIGHT_KERNELS", 1, "is 1 for depthwise")
         if view(CNA.CONV_CON2, "KERNEL_GROUP"):
-            groups = (stored - 1) // (32 if precision == INT8 else 16)
+            groups = (stored - 1) // (32 if precision == Precision.INT8 else 16)
             self._expect(CNA.CONV_CON2, "KERNEL_GROUP", groups, "is 0, or groups of kernels - 1")
         if kernels > out_channels:
             place = (
                 (CNA.DATA_SIZE1, "DATAIN_CHANNEL")
-                if view.depthwise
+                if depthwise
                 else (CNA.WEIGHT_SIZE2, "WEIGHT_KERNELS")
             )
             self._wrong(*place, f"is more than the {out_channels} channels that DPU writes")
@@ -397,13 +405,14 @@ class _Task:
             )
         if not view.channel_last:
             row = view.image[1] * view.image[2] * view.element
-            if 64 * view.entries < row:
+            if view.row_bytes < row:
                 self._wrong(
                     CNA.CBUF_CON1,
                     "DATA_ENTRIES",
-                    f"holds less than a row of {row} bytes, {-(-row // 64)} units of 64",
+                    f"holds less than a row of {row} bytes, {-(-row // CBUF_UNIT)} units of "
+                    f"{CBUF_UNIT}",
                 )
-        needed = 64 * view.entries * min(height, view.window[0])
+        needed = view.row_bytes * min(height, view.window[0])
         if needed > data * BANK_BYTES:
             self._wrong(
                 CNA.CBUF_CON0,
@@ -424,10 +433,11 @@ class _Task:
         if view.flying:
             atoms = view(DPU.BS_OW_CFG, "SIZE_E_0") + 1
         else:
-            eight = view(CNA.CONV_CON1, "IN_PRECISION") == INT8
-            kernels = (32 if eight else 16) * (2 if view.depthwise else 1)
+            eight = view(CNA.CONV_CON1, "IN_PRECISION") == Precision.INT8
+            depthwise = view.depthwise
+            kernels = (32 if eight else 16) * (2 if depthwise else 1)
             atoms = kernels * BYTES.get(precision, 1) // ATOM
-            if view.depthwise and eight and precision == INT32:
+            if depthwise and eight and precision == Precision.INT32:
                 self._wrong(DPU.DATA_FORMAT, "OUT_PRECISION", "sums of depthwise exceed SIZE_E")
                 return
         stride = view(DPU.DST_SURF_STRIDE, "DST_SURF_STRIDE")
@@ -448,7 +458,7 @@ class _Task:
                 (
                     DPU.OUT_CVT_SCALE,
                     "FP32TOFP16_EN",
-                    precision == FP16 and not view.divides,
+                    precision == Precision.FP16 and not view.divides,
                     "is 1 for fp16 output alone, and not of a division",
                 ),
                 (DPU.WDMA_SIZE_0, "CHANNEL_WDMA", channels - 1, "is CHANNEL"),
@@ -474,10 +484,10 @@ class _Task:
                 continue
             if not use:
                 self._wrong(register, f"BS_{part}_SRC", "is from memory, and BRDMA reads nothing")
-            elif part == "MUL" and use != _BRDMA_ALL:
+            elif part == "MUL" and use != OperandUse.ALL:
                 self._wrong(register, "BS_MUL_SRC", "is from memory, and BRDMA does not read it")
         windows = not view(DPU.BS_OW_CFG, "OD_BYPASS")
-        if view(DPU.BS_OW_CFG, "OW_SRC") and not (windows and use == _BRDMA_ALL):
+        if view(DPU.BS_OW_CFG, "OW_SRC") and not (windows and use == OperandUse.ALL):
             self._wrong(DPU.BS_OW_CFG, "OW_SRC", "is from memory, and BRDMA does not read it")
         ew = not view(DPU.EW_CFG, "EW_BYPASS") and not view(DPU.EW_CFG, "EW_OP_BYPASS")
         elements = ew and view(DPU.EW_CFG, "EW_OP_SRC") == 1
@@ -489,7 +499,7 @@ class _Task:
         height, width, channels = view.result
         precision = view(DPU.DATA_FORMAT, "PROC_PRECISION")
         mode, erdma = DPU_RDMA.RDMA_FEATURE_MODE_CFG, DPU_RDMA.RDMA_ERDMA_CFG
-        combined = view(mode, "COMB_USE") == COMBINED
+        flying, combined = view.flying, view(mode, "COMB_USE") == COMBINED
         self._expect_all(
             [
                 (DPU_RDMA.RDMA_DATA_CUBE_WIDTH, "WIDTH", width - 1, "is DPU.WIDTH"),
@@ -498,13 +508,13 @@ class _Task:
                 (mode, "IN_PRECISION", precision, "is DPU.PROC_PRECISION"),
                 (mode, "PROC_PRECISION", precision, "is DPU.PROC_PRECISION"),
                 (mode, "CONV_MODE", view(DPU.FEATURE_MODE_CFG, "CONV_MODE"), "is DPU.CONV_MODE"),
-                (mode, "FLYING_MODE", view.flying, "is DPU.FLYING_MODE"),
-                (mode, "MRDMA_DISABLE", not (view.flying or combined), "is 0 where MRDMA reads"),
+                (mode, "FLYING_MODE", flying, "is DPU.FLYING_MODE"),
+                (mode, "MRDMA_DISABLE", not (flying or combined), "is 0 where MRDMA reads"),
                 (erdma, "ERDMA_DISABLE", not elements, "is 0 where EW takes operands from memory"),
             ]
         )
-        if view.flying:
-            half = view(DPU.DATA_FORMAT, "IN_PRECISION") == FP16 and not view.divides
+        if flying:
+            half = view(DPU.DATA_FORMAT, "IN_PRECISION") == Precision.FP16 and not view.divides
             self._expect(mode, "MRDMA_FP16TOFP32_EN", half, "is 1 for fp16 that is not divided")
         if elements:
             for name in ("DATA_SIZE", "DATA_MODE"):
@@ -512,14 +522,14 @@ class _Task:
                 wanted = view(erdma, f"ERDMA_{name}")
                 self._expect(DPU.EW_CFG, field, wanted, f"is ERDMA_{name}")
             self._aligned(DPU_RDMA.RDMA_EW_BASE_ADDR, "EW_BASE_ADDR")
-            if not view(erdma, "ERDMA_DATA_MODE"):
+            if view(erdma, "ERDMA_DATA_MODE") == OperandMode.CHANNEL:
                 why = "for operands of channels"
                 self._expect(DPU_RDMA.RDMA_EW_SURF_STRIDE, "EW_SURF_STRIDE", 1, f"is 1 {why}")
                 self._expect(DPU_RDMA.RDMA_EW_SURF_NOTCH, "EW_SURF_NOTCH", 0, f"is 0 {why}")
         if combined:
             notch = view(DPU_RDMA.RDMA_EW_SURF_NOTCH, "EW_SURF_NOTCH")
             self._expect(DPU_RDMA.RDMA_SURF_NOTCH, "SURF_NOTCH_ADDR", notch, "is EW_SURF_NOTCH")
-        if view.flying or combined:
+        if flying or combined:
             self._aligned(DPU_RDMA.RDMA_SRC_BASE_ADDR, "SRC_BASE_ADDR")
         if use:
             self._aligned(DPU_RDMA.RDMA_BS_BASE_ADDR, "BS_BASE_ADDR")
@@ -756,7 +766,7 @@ def _held(view: TaskView, kind: str) -> tuple[object, ...] | None:
     precision = view(CNA.CONV_CON1, "IN_PRECISION")
     data, weights = (view(CNA.CBUF_CON0, f"{name}_BANK") for name in ("DATA", "WEIGHT"))
     if kind == "DATA":
-        fits = 64 * view.image[0] * view.entries <= data * BANK_BYTES
+        fits = view.image[0] * view.row_bytes <= data * BANK_BYTES
         return (precision, view.image, view.channel_last) if fits else None
     fits = view(CNA.WEIGHT_SIZE0, "WEIGHT_BYTES") <= weights * BANK_BYTES
     return (precision, data, view.depthwise, view.image[2], view.kernel) if fits else None

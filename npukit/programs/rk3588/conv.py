@@ -32,12 +32,22 @@ import numpy.typing as npt
 
 from npukit.ioctl import ProgramError
 
-from .matmul import MAX_GRAINS
-from .operation import Operation, check_addresses, execute
+from .encodings import (
+    ALTERNATE,
+    COMBINED,
+    LONGEST_BURST,
+    OPERANDS,
+    TO_MEMORY,
+    Algorithm,
+    ConvMode,
+    OperandUse,
+)
+from .matmul import DCOMP_AMOUNTS, MAX_GRAINS, write_plain_input
+from .operation import Divided, Operation, check_addresses, execute
 from .program import Assembler, Program
 from .quantize import PerChannel, Quantization
 from .registers import CNA, CORE, DPU, DPU_RDMA
-from .scheme import OPERANDS, float_scheme, integer_scheme, pack_constants
+from .scheme import float_scheme, integer_scheme, pack_constants
 from .stages import Finish, write_finish, write_operand, write_output, write_zeros
 from .tensor import ATOM, Tensor, align
 from .tiling import Region, Shape, Tile, axes
@@ -57,16 +67,10 @@ Array = npt.NDArray[Any]
 _GRAINS = 51
 """Mesa's FEATURE_GRAINS is this and the stride."""
 _GRAIN_BYTES = 65536
-_DEPTHWISE = 3
-_ADD = 2
-_COMBINED = 5
-_FP16 = 2
-_BRDMA_ADD = 1
-_BRDMA_ALL = 7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Convolution:
+class Convolution(Divided):
     """What ``conv2d``, ``depthwise_conv2d`` and ``fully_connected`` make.
 
     ``inputs``: the image, then any addend.
@@ -94,13 +98,6 @@ class Convolution:
         """The tasks of ``program``."""
         return self.shape.tiles(self.shape.whole)
 
-    def program(self, inputs: Sequence[int], constants: int, output: int) -> Program:
-        """The tasks, a chain, for buffers at these DMA addresses (16-byte aligned, 32 bits).
-
-        ProgramError: an address that is neither, or a shape that some register cannot hold.
-        """
-        return self.programs(inputs, constants, output, 1)[0]
-
     def programs(
         self, inputs: Sequence[int], constants: int, output: int, cores: int
     ) -> list[Program]:
@@ -117,19 +114,22 @@ class Convolution:
     def _half(self) -> bool:
         return self.output.quantization is None
 
+    @property
+    def _mode(self) -> ConvMode:
+        return ConvMode.DEPTHWISE if self.shape.depthwise else ConvMode.DIRECT
+
     def _task(self, tile: Tile, inputs: Sequence[int], constants: int, output: int) -> Program:
         """One task. Without operands from memory DPU_RDMA is left alone, as by the vendor."""
         region = tile.region
         rows, columns, channels = len(region.rows), len(region.columns), region.channels
         depthwise, half, finish = self.shape.depthwise, self._half, self.finish
-        precision = _FP16 if half else 0
-        mode = _DEPTHWISE if depthwise else 0
         fused = finish.operand is not None
         rdma = fused or self.bias_offset is not None
 
         asm = Assembler()
-        asm.write(DPU.S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+        asm.write(DPU.S_POINTER, **ALTERNATE)
         self._write_cna(asm, tile, inputs[0], constants)
+        precision = self.output.precision
         asm.write(CORE.MISC_CFG, PROC_PRECISION=precision, DW_EN=depthwise, QD_EN=not half)
         asm.write(CORE.DATAOUT_SIZE_0, DATAOUT_HEIGHT=rows - 1, DATAOUT_WIDTH=columns - 1)
         asm.write(CORE.DATAOUT_SIZE_1, DATAOUT_CHANNEL=len(channels) - 1)
@@ -138,7 +138,12 @@ class Convolution:
         surface, atoms = channels.start // self.output.lanes, self.shape.group // self.output.lanes
         place = surface * self.output.area + region.rows.start * self.output.width
         offset = (place + region.columns.start) * ATOM
-        asm.write(DPU.FEATURE_MODE_CFG, BURST_LEN=15, OUTPUT_MODE=2, CONV_MODE=mode)
+        asm.write(
+            DPU.FEATURE_MODE_CFG,
+            BURST_LEN=LONGEST_BURST,
+            OUTPUT_MODE=TO_MEMORY,
+            CONV_MODE=self._mode,
+        )
         write_output(
             asm,
             self.output,
@@ -164,7 +169,7 @@ class Convolution:
         clamp = {"BS_RELU_BYPASS": 1} if fused else finish.fields("BS")
         asm.write(
             DPU.BS_CFG,
-            BS_ALU_ALGO=_ADD if biased else 0,
+            BS_ALU_ALGO=Algorithm.ADD if biased else 0,
             BS_ALU_SRC=biased,
             BS_MUL_PRELU=self.slopes,
             BS_MUL_BYPASS=not scaled,
@@ -186,25 +191,24 @@ class Convolution:
         Of int8, MRDMA reads the even surfaces of the addend and ERDMA the odd ones, as Mesa has it.
         """
         region, output = tile.region, self.output
-        precision = _FP16 if self._half else 0
         fused = self.finish.operand is not None
         combined = fused and not self._half
-        asm.write(DPU_RDMA.RDMA_S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
-        operands = use = 0
+        asm.write(DPU_RDMA.RDMA_S_POINTER, **ALTERNATE)
+        operands, use = 0, OperandUse.NONE
         if self.bias_offset is not None:
-            use = _BRDMA_ADD if self.factor_shift is None else _BRDMA_ALL
-            size = 4 if use == _BRDMA_ADD else OPERANDS.itemsize // 8
+            use = OperandUse.ADD if self.factor_shift is None else OperandUse.ALL
+            size = 4 if use == OperandUse.ADD else OPERANDS.itemsize // 8
             operands = constants + self.bias_offset + size * region.channels.start
         asm.write(DPU_RDMA.RDMA_BRDMA_CFG, BRDMA_DATA_USE=use)
         asm.write(DPU_RDMA.RDMA_BS_BASE_ADDR, BS_BASE_ADDR=operands)
         asm.write(
             DPU_RDMA.RDMA_FEATURE_MODE_CFG,
-            IN_PRECISION=precision,
-            BURST_LEN=15,
-            COMB_USE=_COMBINED if combined else 0,
-            PROC_PRECISION=precision,
+            IN_PRECISION=output.precision,
+            BURST_LEN=LONGEST_BURST,
+            COMB_USE=COMBINED if combined else 0,
+            PROC_PRECISION=output.precision,
             MRDMA_DISABLE=not combined,
-            CONV_MODE=_DEPTHWISE if self.shape.depthwise else 0,
+            CONV_MODE=self._mode,
         )
         addend = inputs[1] + offset if fused else 0
         pixels = len(region.rows) * len(region.columns)
@@ -227,15 +231,14 @@ class Convolution:
         rows, pad_top = shape.rows.seen(region.rows)
         columns, pad_left = shape.seen_columns(region)
         width, height, channels = len(columns), len(rows), shape.input_channels(region)
-        precision = _FP16 if self._half else 0
         first = region.channels.start if shape.depthwise else 0
         kernels = 1 if shape.depthwise else len(region.channels)
         place = first // image.lanes * image.area + rows.start * image.width + columns.start
         asm.write(
             CNA.CONV_CON1,
-            PROC_PRECISION=precision,
-            IN_PRECISION=precision,
-            CONV_MODE=_DEPTHWISE if shape.depthwise else 0,
+            PROC_PRECISION=image.precision,
+            IN_PRECISION=image.precision,
+            CONV_MODE=self._mode,
         )
         grains = self._grains(height, tile) if self._half else _GRAINS + shape.rows.stride
         asm.write(CNA.CONV_CON2, FEATURE_GRAINS=grains)
@@ -266,14 +269,10 @@ class Convolution:
             DATA_BANK=tile.data_banks,
         )
         asm.write(CNA.CBUF_CON1, DATA_ENTRIES=shape.entries(region))
-        asm.write(CNA.CVT_CON0, DATA_SIGN=1, CVT_TYPE=1, CVT_BYPASS=1)
-        asm.write(CNA.CVT_CON1, CVT_SCALE0=1)
-        asm.write(CNA.CVT_CON2, CVT_SCALE1=1)
-        asm.write(CNA.CVT_CON3, CVT_SCALE2=1)
-        asm.write(CNA.CVT_CON4, CVT_SCALE3=1)
+        write_plain_input(asm)
         asm.write(CNA.PAD_CON0, PAD_LEFT=pad_left, PAD_TOP=pad_top)
         asm.write(CNA.FEATURE_DATA_ADDR, FEATURE_BASE_ADDR=features + place * ATOM)
-        asm.write(CNA.DMA_CON0, WEIGHT_BURST_LEN=15, DATA_BURST_LEN=15)
+        asm.write(CNA.DMA_CON0, WEIGHT_BURST_LEN=LONGEST_BURST, DATA_BURST_LEN=LONGEST_BURST)
         asm.write(CNA.DMA_CON1, LINE_STRIDE=4 * image.width)
         asm.write(CNA.DMA_CON2, SURF_STRIDE=image.area - 4 * width)
         asm.write(CNA.FC_DATA_SIZE0, DMA_WIDTH=width, DMA_HEIGHT=height)
@@ -293,7 +292,7 @@ class Convolution:
             CNA.FC_CON2,
             CNA.DCOMP_CTRL,
             CNA.DCOMP_REGNUM,
-            *(getattr(CNA, f"DCOMP_AMOUNT{index}") for index in range(16)),
+            *DCOMP_AMOUNTS,
             CNA.CVT_CON5,
         )
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .decode import FP16, TaskView
+from .decode import TaskView
+from .encodings import Precision
 from .program import Program
 from .registers import CNA
 
@@ -69,7 +70,7 @@ def task_cost(view: TaskView, rates: Rates = RK3588) -> Cost:
     accesses = view.accesses()
     read = sum(access.size for access in accesses if not access.write)
     written = sum(access.size for access in accesses if access.write)
-    half = view(CNA.CONV_CON1, "IN_PRECISION") == FP16
+    half = view(CNA.CONV_CON1, "IN_PRECISION") == Precision.FP16
     compute = 2 * view.macs / (rates.fp16 if half else rates.int8)
     seconds = max((read + written) / rates.dma, compute) + rates.task
     return Cost(1, view.macs, read, written, seconds)

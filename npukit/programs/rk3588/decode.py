@@ -16,16 +16,27 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .encodings import (
+    BYTES,
+    CBUF_UNIT,
+    COMBINED,
+    OPERANDS,
+    TO_MEMORY,
+    Algorithm,
+    ConvMode,
+    OperandMode,
+    OperandSize,
+    OperandUse,
+)
 from .registers import CNA, DPU, DPU_RDMA, ENABLE_BITS, PPU, PPU_RDMA, Register
 from .tensor import ATOM
 
-INT8, INT16, FP16, INT32, FP32 = 0, 1, 2, 4, 5
-BYTES = {INT8: 1, INT16: 2, FP16: 2, 3: 2, INT32: 4, FP32: 4, 7: 4}
-"""Of an element, by the registers' precision; int4 is not among them."""
-DEPTHWISE = 3
-COMBINED = 5
-_OPERAND_BYTES = {0: 0, 1: 1, 2: 2, 3: 4}
-_GROUP_BYTES = 64
+_OPERAND_BYTES: dict[int, int] = {
+    OperandSize.BITS_4: 0,
+    OperandSize.BITS_8: 1,
+    OperandSize.BITS_16: 2,
+    OperandSize.BITS_32: 4,
+}
 MOST_LINES = 1 << 16
 """Lines of one access that are compared with others, which bounds what a check can take."""
 
@@ -110,7 +121,7 @@ class TaskView:
 
     @property
     def depthwise(self) -> bool:
-        return self(CNA.CONV_CON1, "CONV_MODE") == DEPTHWISE
+        return self(CNA.CONV_CON1, "CONV_MODE") == ConvMode.DEPTHWISE
 
     @property
     def flying(self) -> bool:
@@ -122,7 +133,9 @@ class TaskView:
         """EW divides; fp16 then stays as it is, on the way in and out."""
         config = DPU.EW_CFG
         bypassed = self(config, "EW_BYPASS") or self(config, "EW_OP_BYPASS")
-        return not bypassed and not self(config, "EW_OP_TYPE") and self(config, "EW_ALU_ALGO") == 3
+        if bypassed or self(config, "EW_OP_TYPE"):
+            return False
+        return self(config, "EW_ALU_ALGO") == Algorithm.DIV
 
     @property
     def channel_last(self) -> int:
@@ -185,8 +198,13 @@ class TaskView:
         """Units of 64 bytes that a row of features takes in the CBUF."""
         if self.channel_last:
             # Mesa counts pixels there, all of them; a row holds the atoms that are read.
-            return -(-self(CNA.FC_DATA_SIZE0, "DMA_WIDTH") * ATOM // 64)
+            return -(-self(CNA.FC_DATA_SIZE0, "DMA_WIDTH") * ATOM // CBUF_UNIT)
         return self(CNA.CBUF_CON1, "DATA_ENTRIES")
+
+    @property
+    def row_bytes(self) -> int:
+        """The same in bytes."""
+        return CBUF_UNIT * self.entries
 
     @property
     def macs(self) -> int:
@@ -246,7 +264,9 @@ class TaskView:
         use = self(DPU_RDMA.RDMA_BRDMA_CFG, "BRDMA_DATA_USE")
         if use:
             start = self(DPU_RDMA.RDMA_BS_BASE_ADDR, "BS_BASE_ADDR")
-            size = 4 * channels if use == 1 else -(-channels // 8) * _GROUP_BYTES
+            size = 4 * channels
+            if use != OperandUse.ADD:
+                size = -(-channels // 8) * OPERANDS.itemsize
             yield Access(
                 "operands of channels", DPU_RDMA.RDMA_BS_BASE_ADDR, start, start + size, size
             )
@@ -270,7 +290,7 @@ class TaskView:
         if not self(DPU_RDMA.RDMA_ERDMA_CFG, "ERDMA_DISABLE") and self(DPU.EW_CFG, "EW_OP_SRC"):
             surfaces = -(-channels * operand // ATOM)
             base = self(DPU_RDMA.RDMA_EW_BASE_ADDR, "EW_BASE_ADDR")
-            if not self(DPU_RDMA.RDMA_ERDMA_CFG, "ERDMA_DATA_MODE"):
+            if self(DPU_RDMA.RDMA_ERDMA_CFG, "ERDMA_DATA_MODE") == OperandMode.CHANNEL:
                 size = ATOM * surfaces
                 yield Access(
                     "operands of channels (EW)", DPU_RDMA.RDMA_EW_BASE_ADDR, base, base + size, size
@@ -287,7 +307,7 @@ class TaskView:
                 )
 
     def _output(self) -> Iterator[Access]:
-        if not self(DPU.FEATURE_MODE_CFG, "OUTPUT_MODE") & 2:
+        if not self(DPU.FEATURE_MODE_CFG, "OUTPUT_MODE") & TO_MEMORY:
             return
         height, width, channels = self.result
         element = BYTES.get(self(DPU.DATA_FORMAT, "OUT_PRECISION"), 1)

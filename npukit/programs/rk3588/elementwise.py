@@ -19,21 +19,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from npukit.ioctl import ProgramError
 
-from .operation import check_addresses
+from .encodings import ALTERNATE, LONGEST_BURST, TO_MEMORY, Algorithm, Precision
+from .operation import WithoutConstants, check_addresses
 from .program import Assembler, Program
 from .quantize import FixedPoint, Quantization, fixed_point
 from .registers import DPU, DPU_RDMA
-from .stages import Finish, write_finish, write_operand, write_output, write_zeros
+from .stages import Finish, write_bypass, write_finish, write_operand, write_output, write_zeros
 from .tensor import ATOM, Tensor
 from .tiling import shares
 
-_ADD = 2
-_FP16 = 2
-_UNIT_BITS = 14
+UNIT_BITS = 14
+"""BS makes multiples of 2**-14 steps; of the larger scale, where there are two."""
 
 
 def dpu_tensor(height: int, width: int, channels: int, quantization: Quantization | None) -> Tensor:
@@ -49,14 +48,14 @@ def write_main(asm: Assembler, address: int, notch: int, *, half: bool = False) 
 
     Their lines are dense, and ``notch`` atoms lie between their surfaces; ``half``: float16.
     """
-    precision = _FP16 if half else 0
-    asm.write(DPU.S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
-    asm.write(DPU_RDMA.RDMA_S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
-    asm.write(DPU.FEATURE_MODE_CFG, BURST_LEN=15, OUTPUT_MODE=2, FLYING_MODE=1)
+    precision = Precision.FP16 if half else Precision.INT8
+    asm.write(DPU.S_POINTER, **ALTERNATE)
+    asm.write(DPU_RDMA.RDMA_S_POINTER, **ALTERNATE)
+    asm.write(DPU.FEATURE_MODE_CFG, BURST_LEN=LONGEST_BURST, OUTPUT_MODE=TO_MEMORY, FLYING_MODE=1)
     asm.write(
         DPU_RDMA.RDMA_FEATURE_MODE_CFG,
         IN_PRECISION=precision,
-        BURST_LEN=15,
+        BURST_LEN=LONGEST_BURST,
         PROC_PRECISION=precision,
         MRDMA_FP16TOFP32_EN=half,
         FLYING_MODE=1,
@@ -88,7 +87,7 @@ def write_flight(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Elementwise:
+class Elementwise(WithoutConstants):
     """What ``add``, ``mul``, ``maximum`` and ``minimum`` make."""
 
     inputs: tuple[Tensor, Tensor]
@@ -96,15 +95,6 @@ class Elementwise:
     first: FixedPoint | None
     """From the first tensor's steps to the unit of the result; None: it is taken as it is."""
     finish: Finish
-
-    @property
-    def constants(self) -> npt.NDArray[np.uint8]:
-        """There are none."""
-        return np.zeros(0, np.uint8)
-
-    def program(self, inputs: Sequence[int], constants: int, output: int) -> Program:
-        """As of ``Operation``: one task. ``constants`` is not used."""
-        return self.programs(inputs, constants, output, 1)[0]
 
     def programs(
         self, inputs: Sequence[int], constants: int, output: int, cores: int
@@ -120,10 +110,10 @@ class Elementwise:
         shift = first.shift if first else 0
         write_flight(asm, source, self.output, rows, (inputs[0], output), shift)
         if first is None:
-            asm.write(DPU.BS_CFG, BS_RELU_BYPASS=1, BS_MUL_BYPASS=1, BS_ALU_BYPASS=1, BS_BYPASS=1)
+            write_bypass(asm, "BS")
             write_zeros(asm, DPU.BS_ALU_CFG, DPU.BS_MUL_CFG)
         else:
-            asm.write(DPU.BS_CFG, BS_ALU_ALGO=_ADD, BS_RELU_BYPASS=1)
+            asm.write(DPU.BS_CFG, BS_ALU_ALGO=Algorithm.ADD, BS_RELU_BYPASS=1)
             asm.write(DPU.BS_ALU_CFG, BS_ALU_OPERAND=-source.zero)
             asm.write(DPU.BS_MUL_CFG, BS_MUL_OPERAND=first.scale, BS_MUL_SHIFT_VALUE=shift)
         write_zeros(asm, DPU.BS_RELUX_CMP_VALUE, DPU.BS_OW_OP)
@@ -189,11 +179,11 @@ def _make(
         else:
             largest = max(scales[:2])
             operand, second_factor = (
-                fixed_point(float(np.float32(scale) / np.float32(largest)) * 2**_UNIT_BITS)
+                fixed_point(float(np.float32(scale) / np.float32(largest)) * 2**UNIT_BITS)
                 for scale in scales[:2]
             )
             ratio = float(np.float32(largest) / np.float32(outputs.scale))
-            conversion = fixed_point(ratio / 2**_UNIT_BITS)
+            conversion = fixed_point(ratio / 2**UNIT_BITS)
         finish = Finish.make(
             conversion,
             outputs,

@@ -13,8 +13,8 @@ from npukit.ioctl import ProgramError
 
 from .check import check_words, read_task
 from .cost import RK3588, Rates, task_cost
-from .decode import FP16, TaskView
-from .matmul import BANK_BYTES
+from .decode import TaskView
+from .encodings import BANK_BYTES, Algorithm, OperandMode, PoolingMethod, Precision
 from .program import TRAILER_WORDS, Words
 from .registers import CNA, DPU, ENABLE_BITS, ENABLE_TARGET, MARKER_TARGET, PC, PPU, Register
 from .text import split_tasks
@@ -68,8 +68,12 @@ def _trailer(words: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> tuple[str, i
 
 # ---- In words -----------------------------------------------------------------------------------
 
-_PRECISIONS = ("int8", "int16", "fp16", "bf16", "int32", "fp32", "int4", "tf32")
-_POOLS = ("average", "maximum", "minimum", "method 3")
+
+def _precision(value: int) -> str:
+    return Precision(value).name.lower()
+
+
+_POOLS = (*(method.name.lower() for method in PoolingMethod), "method 3")
 
 
 def describe(words: Words, rates: Rates = RK3588) -> list[dict[str, Any]]:
@@ -122,12 +126,12 @@ def _operation(view: TaskView) -> dict[str, Any]:
     if view.convolves:
         found |= _convolution(view)
     elif "DPU" in view.blocks:
-        precision = _PRECISIONS[view(DPU.DATA_FORMAT, "IN_PRECISION")]
+        precision = _precision(view(DPU.DATA_FORMAT, "IN_PRECISION"))
         found |= {"operation": f"elementwise, {precision}", "input": list(view.result)}
     elif "PPU" in view.blocks:
         found |= _pooling(view)
     if "DPU" in view.blocks:
-        found["output_precision"] = _PRECISIONS[view(DPU.DATA_FORMAT, "OUT_PRECISION")]
+        found["output_precision"] = _precision(view(DPU.DATA_FORMAT, "OUT_PRECISION"))
         found["stages"] = list(_stages(view))
         found["pitches"] = {
             "output_line": view.result[1] + view(DPU.DATA_CUBE_NOTCH_ADDR, "NOTCH_ADDR_0"),
@@ -139,7 +143,7 @@ def _operation(view: TaskView) -> dict[str, Any]:
 
 def _convolution(view: TaskView) -> dict[str, Any]:
     kernels, height, width = view.kernel
-    precision = _PRECISIONS[view(CNA.CONV_CON1, "IN_PRECISION")]
+    precision = _precision(view(CNA.CONV_CON1, "IN_PRECISION"))
     kind = "depthwise convolution" if view.depthwise else "convolution"
     if not view.depthwise and (height, width, view.image[1]) == (1, 1, 1):
         kind = f"matrix product {view.image[0]}x{view.image[2]} by {view.image[2]}x{kernels}"
@@ -158,7 +162,7 @@ def _convolution(view: TaskView) -> dict[str, Any]:
         "pitches": {"input_line": line if off else line // 4, "input_surface": surface},
         "banks": {
             "data": data,
-            "data_bytes": 64 * view.entries * view.image[0],
+            "data_bytes": view.row_bytes * view.image[0],
             "data_reused": bool(view(CNA.CBUF_CON0, "DATA_REUSE")),
             "weight": weights,
             "weight_bytes": view(CNA.WEIGHT_SIZE0, "WEIGHT_BYTES"),
@@ -169,7 +173,7 @@ def _convolution(view: TaskView) -> dict[str, Any]:
 
 def _pooling(view: TaskView) -> dict[str, Any]:
     method = _POOLS[view(PPU.OPERATION_MODE_CFG, "POOLING_METHOD")]
-    precision = _PRECISIONS[view(PPU.DATA_FORMAT, "PROC_PRECISION")]
+    precision = _precision(view(PPU.DATA_FORMAT, "PROC_PRECISION"))
     config, padding = PPU.POOLING_KERNEL_CFG, PPU.POOLING_PADDING_CFG
     return {
         "operation": f"{method} pooling, {precision}",
@@ -192,7 +196,7 @@ def _stages(view: TaskView) -> Iterator[str]:
             continue
         if not view(config, f"{stage}_ALU_BYPASS"):
             memory = view(config, f"{stage}_ALU_SRC")
-            sign = "-" if view(config, f"{stage}_ALU_ALGO") == 4 else "+"
+            sign = "-" if view(config, f"{stage}_ALU_ALGO") == Algorithm.MINUS else "+"
             value = _number(view, getattr(DPU, f"{stage}_ALU_CFG"), f"{stage}_ALU_OPERAND")
             yield f"{stage} {sign} {'an operand of each channel' if memory else value}"
         if not view(config, f"{stage}_MUL_BYPASS"):
@@ -214,9 +218,8 @@ def _stages(view: TaskView) -> Iterator[str]:
             algorithm = view(DPU.EW_CFG, "EW_ALU_ALGO")
             name = "x" if view(DPU.EW_CFG, "EW_OP_TYPE") else _EW.get(algorithm, str(algorithm))
             memory = view(DPU.EW_CFG, "EW_OP_SRC")
-            tensor = (
-                "a tensor" if view(DPU.EW_CFG, "EW_DATA_MODE") else "an operand of each channel"
-            )
+            channelwise = view(DPU.EW_CFG, "EW_DATA_MODE") == OperandMode.CHANNEL
+            tensor = "an operand of each channel" if channelwise else "a tensor"
             yield f"EW {name} {tensor if memory else 'a constant'}"
         if not view(DPU.EW_CFG, "EW_LUT_BYPASS"):
             yield "lookup table"
@@ -230,11 +233,12 @@ def _stages(view: TaskView) -> Iterator[str]:
         yield f"x {scale} >> {shift}, + {offset}"
 
 
-_EW = {0: "max", 1: "min", 2: "+", 3: "/", 4: "-", 5: "abs", 6: "negative", 7: "floor", 8: "ceil"}
+_EW: dict[int, str] = {algorithm: algorithm.name.lower() for algorithm in Algorithm}
+_EW |= {Algorithm.ADD: "+", Algorithm.DIV: "/", Algorithm.MINUS: "-"}
 
 
 def _floats(view: TaskView) -> bool:
-    return view(DPU.DATA_FORMAT, "PROC_PRECISION") == FP16
+    return view(DPU.DATA_FORMAT, "PROC_PRECISION") == Precision.FP16
 
 
 def _number(view: TaskView, register: Register, field: str) -> int | float:

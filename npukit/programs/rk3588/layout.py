@@ -20,16 +20,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from npukit.ioctl import ProgramError
 
 from .elementwise import dpu_tensor, write_main
-from .operation import check_addresses
+from .operation import WithoutConstants, check_addresses
 from .program import Assembler, Program
 from .quantize import FixedPoint, Quantization
 from .registers import DPU, DPU_RDMA
-from .stages import Finish, write_finish, write_operand, write_output, write_zeros
+from .stages import Finish, write_bypass, write_finish, write_operand, write_output, write_zeros
 from .tensor import ATOM, Tensor
 from .tiling import shares
 
@@ -85,7 +84,7 @@ class _Piece:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Copy:
+class Copy(WithoutConstants):
     """What ``concat``, ``slice_`` and ``pad`` make."""
 
     inputs: tuple[Tensor, ...]
@@ -93,15 +92,6 @@ class Copy:
     pieces: tuple[_Piece, ...]
     fill: int | None
     """The byte that all of the output gets first."""
-
-    @property
-    def constants(self) -> npt.NDArray[np.uint8]:
-        """There are none."""
-        return np.zeros(0, np.uint8)
-
-    def program(self, inputs: Sequence[int], constants: int, output: int) -> Program:
-        """As of ``Operation``; ``constants`` is not used."""
-        return self.programs(inputs, constants, output, 1)[0]
 
     def programs(
         self, inputs: Sequence[int], constants: int, output: int, cores: int
@@ -172,7 +162,7 @@ def _box(
         like = Tensor(target_like.height, target_like.width, len(channels), _BYTES, count)
         address = target + first * like.area * ATOM
         write_output(asm, like, rows, address, 1, columns=columns, channels=channels)
-        asm.write(DPU.BS_CFG, BS_RELU_BYPASS=1, BS_MUL_BYPASS=1, BS_ALU_BYPASS=1, BS_BYPASS=1)
+        write_bypass(asm, "BS")
         write_zeros(asm, DPU.BS_ALU_CFG, DPU.BS_MUL_CFG, DPU.BS_RELUX_CMP_VALUE, DPU.BS_OW_OP)
         write_finish(asm, finish)
         write_zeros(asm, DPU_RDMA.RDMA_BRDMA_CFG, DPU_RDMA.RDMA_BS_BASE_ADDR)

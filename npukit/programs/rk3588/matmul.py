@@ -27,13 +27,22 @@ import numpy.typing as npt
 from npukit import _fast
 from npukit.ioctl import ProgramError
 
+from .encodings import (
+    ALTERNATE,
+    BANK_BYTES,
+    CBUF_BANKS,
+    CBUF_UNIT,
+    LONGEST_BURST,
+    PRECISIONS,
+    TO_MEMORY,
+    Precision,
+)
 from .launch import Rk3588Device, core_share, run
 from .program import Assembler, Program
 from .registers import CNA, CORE, DPU
-from .tensor import align
+from .stages import EW_OPERANDS, LUT_REGISTERS, write_bypass, write_idle_ew, write_zeros
+from .tensor import ATOM, align
 
-CBUF_BANKS = 12
-BANK_BYTES = 32768
 MAX_DATA_BANKS = CBUF_BANKS - 1
 """The weights need one bank at least."""
 
@@ -42,8 +51,7 @@ MAX_GRAINS = (1 << CNA.CONV_CON2.fields["FEATURE_GRAINS"].width) - 1
 MAX_CHANNELS = 1 << CNA.DATA_SIZE1.fields["DATAIN_CHANNEL_REAL"].width
 MAX_KERNELS = 1 << DPU.DATA_CUBE_CHANNEL.fields["CHANNEL"].width
 
-# Values of the precision fields (RK3588 TRM, CNA and DPU).
-_INT8, _FP16, _INT32, _FP32 = 0, 2, 4, 5
+DCOMP_AMOUNTS = tuple(getattr(CNA, f"DCOMP_AMOUNT{index}") for index in range(16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +60,18 @@ class _Kind:
 
     dtype_in: np.dtype[Any]
     dtype_out: np.dtype[Any]
-    precision: int
-    out_precision: int
     kernel_group: int
     """Kernels that the MAC array works on at once."""
     safe_elements: int
     """Rows x K of the largest tile that is known to be safe whatever K is."""
+
+    @property
+    def precision(self) -> Precision:
+        return PRECISIONS[self.dtype_in]
+
+    @property
+    def out_precision(self) -> Precision:
+        return PRECISIONS[self.dtype_out]
 
     @property
     def wide(self) -> npt.DTypeLike:
@@ -66,11 +80,11 @@ class _Kind:
 
     @property
     def c2_in(self) -> int:
-        return 16 // self.dtype_in.itemsize
+        return ATOM // self.dtype_in.itemsize
 
     @property
     def c2_out(self) -> int:
-        return 16 // self.dtype_out.itemsize
+        return ATOM // self.dtype_out.itemsize
 
     @property
     def out_atoms(self) -> int:
@@ -81,9 +95,9 @@ class _Kind:
 _KINDS = {
     (kind.dtype_in, kind.dtype_out): kind
     for kind in (
-        _Kind(np.dtype(np.float16), np.dtype(np.float32), _FP16, _FP32, 16, 16384),
-        _Kind(np.dtype(np.float16), np.dtype(np.float16), _FP16, _FP16, 16, 16384),
-        _Kind(np.dtype(np.int8), np.dtype(np.int32), _INT8, _INT32, 32, 32768),
+        _Kind(np.dtype(np.float16), np.dtype(np.float32), 16, 16384),
+        _Kind(np.dtype(np.float16), np.dtype(np.float16), 16, 16384),
+        _Kind(np.dtype(np.int8), np.dtype(np.int32), 32, 32768),
     )
 }
 
@@ -97,6 +111,15 @@ def _kind(dtype_in: npt.DTypeLike, dtype_out: npt.DTypeLike) -> _Kind:
             f"there are {known}"
         )
     return kind
+
+
+def write_plain_input(asm: Assembler) -> None:
+    """The input conversion of the CNA, bypassed."""
+    asm.write(CNA.CVT_CON0, DATA_SIGN=1, CVT_TYPE=1, CVT_BYPASS=1)
+    asm.write(CNA.CVT_CON1, CVT_SCALE0=1)
+    asm.write(CNA.CVT_CON2, CVT_SCALE1=1)
+    asm.write(CNA.CVT_CON3, CVT_SCALE2=1)
+    asm.write(CNA.CVT_CON4, CVT_SCALE3=1)
 
 
 def matmul_program(
@@ -121,17 +144,16 @@ def matmul_program(
     kind = _kind(dtype_in, dtype_out)
     _check_shape(kind, m, k, n)
     for name, address in (("input", input_dma), ("weights", weights_dma), ("output", output_dma)):
-        if address % 16 or not 0 <= address < 1 << 32:
+        if address % ATOM or not 0 <= address < 1 << 32:
             raise ProgramError(
                 message=f"{name} address {address:#x} is not a 16-byte aligned 32-bit DMA address"
             )
     row_bytes = k * kind.dtype_in.itemsize
     data_banks = -(-m * row_bytes // BANK_BYTES)
-    fp16 = kind.precision == _FP16
-    surface_add = m * kind.out_atoms
+    fp16 = kind.precision == Precision.FP16
 
     asm = Assembler()
-    asm.write(DPU.S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+    asm.write(DPU.S_POINTER, **ALTERNATE)
     asm.write(CNA.CONV_CON1, PROC_PRECISION=kind.precision, IN_PRECISION=kind.precision)
     asm.write(CNA.CONV_CON2, FEATURE_GRAINS=min(m + 1, MAX_GRAINS))
     asm.write(CNA.CONV_CON3, CONV_Y_STRIDE=1, CONV_X_STRIDE=1)
@@ -143,37 +165,26 @@ def matmul_program(
     asm.write(CNA.WEIGHT_SIZE1, WEIGHT_BYTES_PER_KERNEL=row_bytes)
     asm.write(CNA.WEIGHT_SIZE2, WEIGHT_WIDTH=1, WEIGHT_HEIGHT=1, WEIGHT_KERNELS=n)
     asm.write(CNA.CBUF_CON0, WEIGHT_BANK=CBUF_BANKS - data_banks, DATA_BANK=data_banks)
-    asm.write(CNA.CBUF_CON1, DATA_ENTRIES=-(-row_bytes // 64))
-    asm.write(CNA.CVT_CON0, DATA_SIGN=1, CVT_TYPE=1, CVT_BYPASS=1)
-    asm.write(CNA.CVT_CON1, CVT_SCALE0=1)
-    asm.write(CNA.CVT_CON2, CVT_SCALE1=1)
-    asm.write(CNA.CVT_CON3, CVT_SCALE2=1)
-    asm.write(CNA.CVT_CON4, CVT_SCALE3=1)
-    asm.write(CNA.FC_CON0)
-    asm.write(CNA.FC_CON1)
-    asm.write(CNA.PAD_CON0)
+    asm.write(CNA.CBUF_CON1, DATA_ENTRIES=-(-row_bytes // CBUF_UNIT))
+    write_plain_input(asm)
+    write_zeros(asm, CNA.FC_CON0, CNA.FC_CON1, CNA.PAD_CON0)
     asm.write(CNA.FEATURE_DATA_ADDR, FEATURE_BASE_ADDR=input_dma)
     asm.write(CNA.FC_CON2)
-    asm.write(CNA.DMA_CON0, WEIGHT_BURST_LEN=15, DATA_BURST_LEN=15)
+    asm.write(CNA.DMA_CON0, WEIGHT_BURST_LEN=LONGEST_BURST, DATA_BURST_LEN=LONGEST_BURST)
     asm.write(CNA.DMA_CON1, LINE_STRIDE=4)
     asm.write(CNA.DMA_CON2, SURF_STRIDE=m - 4)
     asm.write(CNA.FC_DATA_SIZE0, DMA_WIDTH=1, DMA_HEIGHT=m)
     asm.write(CNA.FC_DATA_SIZE1, DMA_CHANNEL=k)
-    asm.write(CNA.DCOMP_CTRL)
-    asm.write(CNA.DCOMP_REGNUM)
+    write_zeros(asm, CNA.DCOMP_CTRL, CNA.DCOMP_REGNUM)
     asm.write(CNA.DCOMP_ADDR0, DECOMPRESS_ADDR0=weights_dma)
-    for index in range(16):
-        asm.write(getattr(CNA, f"DCOMP_AMOUNT{index}"))
-    asm.write(CNA.CVT_CON5)
-    asm.write(CNA.PAD_CON1)
+    write_zeros(asm, *DCOMP_AMOUNTS, CNA.CVT_CON5, CNA.PAD_CON1)
 
     asm.write(CORE.MISC_CFG, PROC_PRECISION=kind.precision, QD_EN=fp16)
     asm.write(CORE.DATAOUT_SIZE_0, DATAOUT_HEIGHT=m - 1)
     asm.write(CORE.DATAOUT_SIZE_1, DATAOUT_CHANNEL=n - 1)
-    asm.write(CORE.CLIP_TRUNCATE)
-    asm.write(CORE.UNDOC_3030)
+    write_zeros(asm, CORE.CLIP_TRUNCATE, CORE.UNDOC_3030)
 
-    asm.write(DPU.FEATURE_MODE_CFG, BURST_LEN=15, OUTPUT_MODE=2)
+    asm.write(DPU.FEATURE_MODE_CFG, BURST_LEN=LONGEST_BURST, OUTPUT_MODE=TO_MEMORY)
     asm.write(
         DPU.DATA_FORMAT,
         OUT_PRECISION=kind.out_precision,
@@ -187,40 +198,22 @@ def matmul_program(
     asm.write(DPU.DATA_CUBE_HEIGHT, HEIGHT=m - 1)
     asm.write(DPU.DATA_CUBE_NOTCH_ADDR)
     asm.write(DPU.DATA_CUBE_CHANNEL, ORIG_CHANNEL=n - 1, CHANNEL=n - 1)
-    asm.write(DPU.BS_CFG, BS_RELU_BYPASS=1, BS_MUL_BYPASS=1, BS_ALU_BYPASS=1, BS_BYPASS=1)
-    asm.write(DPU.BS_ALU_CFG)
-    asm.write(DPU.BS_MUL_CFG)
-    asm.write(DPU.BS_RELUX_CMP_VALUE)
+    write_bypass(asm, "BS")
+    write_zeros(asm, DPU.BS_ALU_CFG, DPU.BS_MUL_CFG, DPU.BS_RELUX_CMP_VALUE)
     size_e = kind.out_atoms - 1
     asm.write(DPU.BS_OW_CFG, SIZE_E_2=size_e, SIZE_E_1=size_e, SIZE_E_0=size_e, OD_BYPASS=1)
     asm.write(DPU.BS_OW_OP)
     asm.write(DPU.WDMA_SIZE_0, CHANNEL_WDMA=n - 1)
     asm.write(DPU.WDMA_SIZE_1, HEIGHT_WDMA=m - 1)
-    asm.write(DPU.BN_CFG, BN_RELU_BYPASS=1, BN_MUL_BYPASS=1, BN_ALU_BYPASS=1, BN_BYPASS=1)
-    asm.write(DPU.BN_ALU_CFG)
-    asm.write(DPU.BN_MUL_CFG)
-    asm.write(DPU.BN_RELUX_CMP_VALUE)
-    asm.write(
-        DPU.EW_CFG,
-        EW_RELU_BYPASS=1,
-        EW_OP_CVT_BYPASS=1,
-        EW_LUT_BYPASS=1,
-        EW_OP_BYPASS=1,
-        EW_BYPASS=1,
-    )
-    asm.write(DPU.EW_CVT_OFFSET_VALUE)
-    asm.write(DPU.EW_CVT_SCALE_VALUE, EW_OP_CVT_SCALE=1)
-    asm.write(DPU.EW_RELUX_CMP_VALUE)
+    write_bypass(asm, "BN")
+    write_zeros(asm, DPU.BN_ALU_CFG, DPU.BN_MUL_CFG, DPU.BN_RELUX_CMP_VALUE)
+    write_idle_ew(asm)
     asm.write(DPU.OUT_CVT_OFFSET)
-    asm.write(DPU.OUT_CVT_SCALE, FP32TOFP16_EN=kind.out_precision == _FP16, OUT_CVT_SCALE=1)
-    asm.write(DPU.OUT_CVT_SHIFT)
-    for index in range(8):
-        asm.write(getattr(DPU, f"EW_OP_VALUE_{index}"))
-    asm.write(DPU.SURFACE_ADD, SURF_ADD=surface_add)
-    asm.write(DPU.UNDOC_40C4)
-    for register in DPU.registers():
-        if register.name.startswith("LUT_"):
-            asm.write(register)
+    half = kind.out_precision == Precision.FP16
+    asm.write(DPU.OUT_CVT_SCALE, FP32TOFP16_EN=half, OUT_CVT_SCALE=1)
+    write_zeros(asm, DPU.OUT_CVT_SHIFT, *EW_OPERANDS)
+    asm.write(DPU.SURFACE_ADD, SURF_ADD=m * kind.out_atoms)
+    write_zeros(asm, DPU.UNDOC_40C4, *LUT_REGISTERS)
     return asm.finish("CNA", "CORE", "DPU", unproven=_unproven(kind, m, k, n))
 
 

@@ -52,6 +52,27 @@ class Divisible(Operation, Protocol):
         ...
 
 
+class Divided:
+    """The half of a ``Divisible`` that follows from the other: one core's program is the whole."""
+
+    __slots__ = ()
+
+    def program(self: Divisible, inputs: Sequence[int], constants: int, output: int) -> Program:
+        """The tasks, a chain, as of ``Operation``."""
+        return self.programs(inputs, constants, output, 1)[0]
+
+
+class WithoutConstants(Divided):
+    """One that has none: where they would be is not looked at."""
+
+    __slots__ = ()
+
+    @property
+    def constants(self) -> npt.NDArray[np.uint8]:
+        """Empty."""
+        return np.zeros(0, np.uint8)
+
+
 def check_addresses(op: Operation, inputs: Sequence[int], constants: int, output: int) -> None:
     if len(inputs) != len(op.inputs):
         raise ProgramError(

@@ -24,13 +24,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from npukit.ioctl import ProgramError
 
 from .conv import Convolution, depthwise_conv2d
 from .elementwise import dpu_tensor
-from .operation import check_addresses
+from .encodings import ALTERNATE, BYTES, PoolingMethod
+from .operation import WithoutConstants, check_addresses
 from .program import INT_MASK_PPU, Assembler, Program
 from .quantize import Quantization
 from .registers import PPU, PPU_RDMA
@@ -38,11 +38,6 @@ from .stages import write_zeros
 from .tensor import ATOM, Tensor
 from .tiling import Axis, axes, pair, shares
 
-_AVERAGE = 0
-_MAXIMUM = 1
-_FP16 = 2
-_INT8_BYTES = 1
-"""PPU_RDMA.IN_PRECISION: bytes of an element."""
 _LOWEST = -128 & 0x7FFFF
 """PAD_VALUE_0 is sign-extended to 19 bits (measured on an RK3576)."""
 _MINUS_INFINITY = 0xFC00
@@ -122,7 +117,7 @@ def _cut(axis: Axis, span: Span, most: int) -> Iterator[Span]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pooling:
+class Pooling(WithoutConstants):
     """What ``max_pool`` and ``avg_pool`` make."""
 
     inputs: tuple[Tensor]
@@ -130,11 +125,6 @@ class Pooling:
     rows: Axis
     columns: Axis
     average: bool
-
-    @property
-    def constants(self) -> npt.NDArray[np.uint8]:
-        """There are none."""
-        return np.zeros(0, np.uint8)
 
     def tiles(self, surfaces: range | None = None) -> list[PoolTile]:
         """The tasks for ``surfaces`` (None: all)."""
@@ -157,10 +147,6 @@ class Pooling:
             return [whole]
         return _whole_spans(axis)
 
-    def program(self, inputs: Sequence[int], constants: int, output: int) -> Program:
-        """As of ``Operation``; ``constants`` is not used."""
-        return self.programs(inputs, constants, output, 1)[0]
-
     def programs(
         self, inputs: Sequence[int], constants: int, output: int, cores: int
     ) -> list[Program]:
@@ -177,15 +163,14 @@ class Pooling:
     def _task(self, tile: PoolTile, source: int, destination: int) -> Program:
         image, output, rows, columns = self.inputs[0], self.output, tile.rows, tile.columns
         half = image.quantization is None
-        precision = _FP16 if half else 0
         average = self.average and rows.kernel * columns.kernel > 1
         channels = len(tile.surfaces) * image.lanes
         size = {"WIDTH": len(columns.seen), "HEIGHT": len(rows.seen), "CHANNEL": channels}
         out = {"WIDTH": len(columns.outputs), "HEIGHT": len(rows.outputs), "CHANNEL": channels}
 
         asm = Assembler()
-        asm.write(PPU.S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
-        asm.write(PPU_RDMA.RDMA_S_POINTER, POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+        asm.write(PPU.S_POINTER, **ALTERNATE)
+        asm.write(PPU_RDMA.RDMA_S_POINTER, **ALTERNATE)
         for name, value in size.items():
             field = {f"CUBE_IN_{name}": value - 1}
             asm.write(getattr(PPU, f"DATA_CUBE_IN_{name}"), **field)
@@ -196,7 +181,7 @@ class Pooling:
             PPU.OPERATION_MODE_CFG,
             NOTCH_ADDR=output.width - len(columns.outputs),
             FLYING_MODE=1,
-            POOLING_METHOD=_AVERAGE if average else _MAXIMUM,
+            POOLING_METHOD=PoolingMethod.AVERAGE if average else PoolingMethod.MAXIMUM,
         )
         asm.write(
             PPU.POOLING_KERNEL_CFG,
@@ -226,14 +211,14 @@ class Pooling:
         address = destination + (place + columns.outputs.start) * ATOM
         asm.write(PPU.DST_BASE_ADDR, DST_BASE_ADDR=address // ATOM)
         asm.write(PPU.DST_SURF_STRIDE, DST_SURF_STRIDE=output.area)
-        asm.write(PPU.DATA_FORMAT, INDEX_ADD=output.area, PROC_PRECISION=precision)
+        asm.write(PPU.DATA_FORMAT, INDEX_ADD=output.area, PROC_PRECISION=image.precision)
         asm.write(PPU.MISC_CTRL, BURST_LEN=3)
         place = tile.surfaces.start * image.area + rows.seen.start * image.width
         address = source + (place + columns.seen.start) * ATOM
         asm.write(PPU_RDMA.RDMA_SRC_BASE_ADDR, SRC_BASE_ADDR=address)
         asm.write(PPU_RDMA.RDMA_SRC_LINE_STRIDE, SRC_LINE_STRIDE=image.width)
         asm.write(PPU_RDMA.RDMA_SRC_SURF_STRIDE, SRC_SURF_STRIDE=image.area)
-        asm.write(PPU_RDMA.RDMA_DATA_FORMAT, IN_PRECISION=_FP16 if half else _INT8_BYTES)
+        asm.write(PPU_RDMA.RDMA_DATA_FORMAT, IN_PRECISION=BYTES[image.precision])
         return asm.finish(
             "PPU", "PPU_RDMA", int_mask=INT_MASK_PPU, unproven=self._unproven(tile, average)
         )

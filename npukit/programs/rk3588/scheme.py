@@ -12,6 +12,7 @@ import numpy.typing as npt
 from npukit import _fast
 from npukit.ioctl import ProgramError
 
+from .encodings import OPERANDS
 from .quantize import (
     MAX_SHIFT,
     SCALE_BITS,
@@ -26,10 +27,6 @@ from .stages import Finish
 from .tensor import align
 
 Array = npt.NDArray[Any]
-
-OPERANDS = np.dtype([("add", np.int32, 8), ("window", np.int16, 8), ("factor", np.int16, 8)])
-"""BRDMA's operands of 8 channels. On an RK3588 BS makes (sum + add) * factor, held wide under its
-shift, and leaves ``window`` alone without OW_SRC (measured, rocket-userspace)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,18 @@ import numpy as np
 
 from npukit.ioctl import ProgramError
 
+from .encodings import Algorithm, OperandMode, OperandSize
 from .program import Assembler
 from .quantize import ACTIVATIONS, FixedPoint, Quantization, highest_sum
 from .registers import DPU, DPU_RDMA, Register
 from .tensor import Tensor
 
-_FP16 = 2
-_COMBINE = {
-    "add": {"EW_ALU_ALGO": 2},
-    "maximum": {"EW_ALU_ALGO": 0},
-    "minimum": {"EW_ALU_ALGO": 1},
+EW_OPERANDS = tuple(getattr(DPU, f"EW_OP_VALUE_{index}") for index in range(8))
+LUT_REGISTERS = tuple(register for register in DPU.registers() if register.name.startswith("LUT_"))
+_COMBINE: dict[str, dict[str, int]] = {
+    "add": {"EW_ALU_ALGO": Algorithm.ADD},
+    "maximum": {"EW_ALU_ALGO": Algorithm.MAX},
+    "minimum": {"EW_ALU_ALGO": Algorithm.MIN},
     "multiply": {"EW_OP_TYPE": 1},
     "prelu": {"EW_OP_TYPE": 1, "EW_MUL_PRELU": 1},
 }
@@ -109,6 +111,31 @@ class Finish:
         }
 
 
+def _operand_mode(channelwise: bool) -> OperandMode:
+    return OperandMode.CHANNEL if channelwise else OperandMode.ELEMENT
+
+
+def write_bypass(asm: Assembler, stage: str) -> None:
+    """Switch BS or BN off; its operands are for the caller to write."""
+    fields = ("RELU_BYPASS", "MUL_BYPASS", "ALU_BYPASS", "BYPASS")
+    asm.write(getattr(DPU, f"{stage}_CFG"), **{f"{stage}_{field}": 1 for field in fields})
+
+
+def write_idle_ew(asm: Assembler) -> None:
+    """Switch EW off, operands included."""
+    asm.write(
+        DPU.EW_CFG,
+        EW_RELU_BYPASS=1,
+        EW_OP_CVT_BYPASS=1,
+        EW_LUT_BYPASS=1,
+        EW_OP_BYPASS=1,
+        EW_BYPASS=1,
+    )
+    asm.write(DPU.EW_CVT_OFFSET_VALUE)
+    asm.write(DPU.EW_CVT_SCALE_VALUE, EW_OP_CVT_SCALE=1)
+    asm.write(DPU.EW_RELUX_CMP_VALUE)
+
+
 def write_zeros(asm: Assembler, *registers: Register) -> None:
     """Registers keep what an earlier program left in them."""
     for register in registers:
@@ -135,13 +162,12 @@ def write_output(
     channels = range(tensor.surfaces * tensor.lanes) if channels is None else channels
     count, real = len(channels), min(channels.stop, tensor.channels) - channels.start
     half = tensor.quantization is None
-    precision = _FP16 if half else 0
     size_e = atoms - 1
     asm.write(
         DPU.DATA_FORMAT,
-        OUT_PRECISION=precision,
-        IN_PRECISION=precision,
-        PROC_PRECISION=precision,
+        OUT_PRECISION=tensor.precision,
+        IN_PRECISION=tensor.precision,
+        PROC_PRECISION=tensor.precision,
         BS_MUL_SHIFT_VALUE_NEG=negative_shift,
         BN_MUL_SHIFT_VALUE_NEG=slope_shift,
     )
@@ -170,30 +196,20 @@ def write_finish(asm: Assembler, finish: Finish, *, bn_factor: int | None = None
         asm.write(DPU.BN_CFG, BN_RELU_BYPASS=1, BN_ALU_BYPASS=1)
         asm.write(DPU.BN_MUL_CFG, BN_MUL_OPERAND=bn_factor)
     elif slope is None:
-        asm.write(DPU.BN_CFG, BN_RELU_BYPASS=1, BN_MUL_BYPASS=1, BN_ALU_BYPASS=1, BN_BYPASS=1)
+        write_bypass(asm, "BN")
         asm.write(DPU.BN_MUL_CFG)
     else:
         asm.write(DPU.BN_CFG, BN_RELU_BYPASS=1, BN_MUL_PRELU=1, BN_ALU_BYPASS=1)
         asm.write(DPU.BN_MUL_CFG, BN_MUL_OPERAND=slope.scale, BN_MUL_SHIFT_VALUE=slope.shift)
     write_zeros(asm, DPU.BN_ALU_CFG, DPU.BN_RELUX_CMP_VALUE)
     if operand is None:
-        asm.write(
-            DPU.EW_CFG,
-            EW_RELU_BYPASS=1,
-            EW_OP_CVT_BYPASS=1,
-            EW_LUT_BYPASS=1,
-            EW_OP_BYPASS=1,
-            EW_BYPASS=1,
-        )
-        asm.write(DPU.EW_CVT_OFFSET_VALUE)
-        asm.write(DPU.EW_CVT_SCALE_VALUE, EW_OP_CVT_SCALE=1)
-        asm.write(DPU.EW_RELUX_CMP_VALUE)
+        write_idle_ew(asm)
     else:
         asm.write(
             DPU.EW_CFG,
             EW_CVT_TYPE=1,
-            EW_DATA_MODE=not finish.channelwise,
-            EDATA_SIZE=2 if finish.half else 1,
+            EW_DATA_MODE=_operand_mode(finish.channelwise),
+            EDATA_SIZE=OperandSize.BITS_16 if finish.half else OperandSize.BITS_8,
             # In fp16 the converter is needed but for products (measured, rocket-userspace).
             EW_OP_CVT_BYPASS=finish.half and "EW_OP_TYPE" in _COMBINE[finish.combine],
             EW_LUT_BYPASS=1,
@@ -211,8 +227,8 @@ def write_finish(asm: Assembler, finish: Finish, *, bn_factor: int | None = None
     asm.write(DPU.OUT_CVT_SHIFT, OUT_CVT_SHIFT=finish.factor.shift)
     write_zeros(
         asm,
-        *(getattr(DPU, f"EW_OP_VALUE_{index}") for index in range(8)),
-        *(register for register in DPU.registers() if register.name.startswith("LUT_")),
+        *EW_OPERANDS,
+        *LUT_REGISTERS,
     )
 
 
@@ -241,8 +257,11 @@ def write_operand(
         asm.write(DPU_RDMA.RDMA_ERDMA_CFG, ERDMA_DISABLE=1)
         address = surface = notch = 0
     else:
-        size = 1 if tensor.quantization else 2
-        asm.write(DPU_RDMA.RDMA_ERDMA_CFG, ERDMA_DATA_MODE=not channelwise, ERDMA_DATA_SIZE=size)
+        asm.write(
+            DPU_RDMA.RDMA_ERDMA_CFG,
+            ERDMA_DATA_MODE=_operand_mode(channelwise),
+            ERDMA_DATA_SIZE=OperandSize.BITS_8 if tensor.quantization else OperandSize.BITS_16,
+        )
     asm.write(DPU_RDMA.RDMA_EW_BASE_ADDR, EW_BASE_ADDR=address)
     asm.write(DPU_RDMA.RDMA_EW_SURF_STRIDE, EW_SURF_STRIDE=surface)
     asm.write(DPU_RDMA.RDMA_EW_SURF_NOTCH, EW_SURF_NOTCH=notch)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from npukit import _fast
 from npukit.ioctl import ProgramError
 
+from .encodings import Precision
 from .quantize import Quantization
 
 Array = npt.NDArray[Any]
@@ -49,6 +50,11 @@ class Tensor:
     def dtype(self) -> np.dtype[Any]:
         """Of the values; uint8 is stored as int8."""
         return np.dtype(self.quantization.dtype if self.quantization else np.float16)
+
+    @property
+    def precision(self) -> Precision:
+        """As stored."""
+        return Precision.INT8 if self.quantization else Precision.FP16
 
     @property
     def lanes(self) -> int:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from npukit.ioctl import ProgramError
 
-from .matmul import BANK_BYTES, CBUF_BANKS, MAX_HEIGHT, MAX_KERNELS
+from .encodings import BANK_BYTES, CBUF_BANKS, CBUF_UNIT
+from .matmul import MAX_HEIGHT, MAX_KERNELS
 from .registers import CNA, DPU
 from .tensor import ATOM, align
 
@@ -18,7 +19,6 @@ MAX_NOTCH = (1 << DPU.DATA_CUBE_NOTCH_ADDR.fields["NOTCH_ADDR_0"].width) - 1
 """Columns of the output that a task of several rows may leave to others."""
 
 _ENTRY_BYTES = 128
-_UNIT_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class Shape:
 
     def row_bytes(self, region: Region) -> int:
         """Of a row of features in the CBUF."""
-        return align(_UNIT_BYTES * self.entries(region), _ENTRY_BYTES)
+        return align(CBUF_UNIT * self.entries(region), _ENTRY_BYTES)
 
     # ---- Parts for cores ------------------------------------------------------------------------
 
