@@ -90,9 +90,14 @@ struct npu_cube {
     uint8_t *flat;
 };
 
+static inline int64_t npu_cube_bytes(const struct npu_cube *cube)
+{
+    return cube->surfaces * cube->lines * cube->line_bytes;
+}
+
 int npu_cube_check(const struct npu_space *space, struct npu_cube *cube, int write,
                    struct npu_fault *fault);
-/* Fails when what is written shares bytes with another cube, or (output == other) crosses itself. */
+/* Fails when an output shares bytes with another cube, or (output == other) crosses itself. */
 int npu_cube_apart(const struct npu_cube *output, const struct npu_cube *other, const char *name,
                    struct npu_fault *fault);
 
@@ -126,6 +131,8 @@ static inline void npu_cube_write(const struct npu_space *space, const struct np
 enum npu_block { NPU_PC, NPU_CNA, NPU_CORE = 3, NPU_DPU, NPU_DPU_RDMA, NPU_PPU, NPU_PPU_RDMA };
 
 enum npu_precision { NPU_INT8, NPU_INT16, NPU_FP16, NPU_BF16, NPU_INT32, NPU_FP32 };
+
+enum npu_conv_mode { NPU_DIRECT = 0, NPU_DEPTHWISE = 3 };
 
 static inline int64_t npu_precision_bytes(enum npu_precision precision)
 {
@@ -199,6 +206,9 @@ struct npu_rule {
 
 int npu_require(const struct npu *npu, const struct npu_rule *rules, size_t count,
                 struct npu_fault *fault);
+/* `rules`: an array. */
+#define NPU_REQUIRE(npu, rules, fault) \
+    npu_require(npu, rules, sizeof(rules) / sizeof *(rules), fault)
 
 /* A field that other registers determine; the text says how, and gets the right value appended. */
 int npu_expect(const struct npu *npu, uint32_t field, int64_t expected, const char *text,
@@ -215,6 +225,11 @@ static inline int npu_unsupported(struct npu_fault *fault, const struct npu *npu
                                   const char *text)
 {
     return npu_fail(fault, NPU_UNSUPPORTED, field, npu_get(npu, field), NPU_NO_IOVA, "%s", text);
+}
+
+static inline int32_t npu_signed_16(uint32_t value)
+{
+    return (int32_t)(value ^ 0x8000) - 0x8000;
 }
 
 /* value / 2^shift, the value within 62 bits: to nearest, ties to even or away from zero. */

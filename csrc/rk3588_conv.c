@@ -116,14 +116,14 @@ static int decode_channel_last(const struct npu *npu, struct conv *conv, struct 
     const uint32_t enabled = npu_get(npu, CNA_PER_CHANNEL_CVT_EN);
 
     if (!kind)
-        return npu_require(npu, atom_input, sizeof atom_input / sizeof *atom_input, fault);
+        return NPU_REQUIRE(npu, atom_input, fault);
     if (kind < 8 || kind > 11)
         return npu_unsupported(fault, npu, CNA_ARGB_IN,
                                "only 8 to 11 are defined, 1 to 4 channels");
     conv->channel_last = (int)kind - 7;
     conv->convert = !npu_get(npu, CNA_CVT_BYPASS);
     conv->is_signed = (int)npu_get(npu, CNA_DATA_SIGN);
-    if (npu_require(npu, channel_last, sizeof channel_last / sizeof *channel_last, fault))
+    if (NPU_REQUIRE(npu, channel_last, fault))
         return -1;
     if (!conv->convert) {
         if (npu_get(npu, CNA_IN_PRECISION) != NPU_FP16 && !conv->is_signed)
@@ -140,10 +140,10 @@ static int decode_channel_last(const struct npu *npu, struct conv *conv, struct 
     for (uint32_t c = 0; c < 4; c++) {
         /* Registers are 4 bytes apart, shifts 6 bits. */
         conv->truncate[c] = (int)npu_get(npu, CNA_CVT_TRUNCATE_0 + c * (6 << 8 | 6));
-        conv->scale[c] = (int32_t)(npu_get(npu, CNA_CVT_SCALE0 + (c << 18)) ^ 0x8000) - 0x8000;
-        conv->offset[c] = (int32_t)(npu_get(npu, CNA_CVT_OFFSET0 + (c << 18)) ^ 0x8000) - 0x8000;
+        conv->scale[c] = npu_signed_16(npu_get(npu, CNA_CVT_SCALE0 + (c << 18)));
+        conv->offset[c] = npu_signed_16(npu_get(npu, CNA_CVT_OFFSET0 + (c << 18)));
     }
-    return npu_require(npu, conversion, sizeof conversion / sizeof *conversion, fault);
+    return NPU_REQUIRE(npu, conversion, fault);
 }
 
 static int decode_modes(const struct npu *npu, struct conv *conv, int rdma,
@@ -153,12 +153,12 @@ static int decode_modes(const struct npu *npu, struct conv *conv, int rdma,
     const uint32_t variant = npu_get(npu, CNA_UNDOC_CORE_VARIANT);
     const uint32_t mode = npu_get(npu, CNA_CONV_MODE);
 
-    if (npu_require(npu, modes, sizeof modes / sizeof *modes, fault))
+    if (NPU_REQUIRE(npu, modes, fault))
         return -1;
-    if (mode != 0 && mode != 3)
+    if (mode != NPU_DIRECT && mode != NPU_DEPTHWISE)
         return npu_unsupported(fault, npu, CNA_CONV_MODE,
                                "only 0 (direct) and 3 (depthwise) are modelled");
-    conv->depthwise = conv->out.depthwise = mode == 3;
+    conv->depthwise = conv->out.depthwise = mode == NPU_DEPTHWISE;
     if (npu_expect(npu, CORE_DW_EN, conv->depthwise, "is 1 for a depthwise convolution alone",
                    fault))
         return -1;
@@ -171,7 +171,7 @@ static int decode_modes(const struct npu *npu, struct conv *conv, int rdma,
         {CNA_PROC_PRECISION, precision, "another precision than the input's"},
         {CORE_PROC_PRECISION, precision, "another precision than the input's"},
     };
-    if (npu_require(npu, same, sizeof same / sizeof *same, fault))
+    if (NPU_REQUIRE(npu, same, fault))
         return -1;
     /* Set by the vendor where several cores share an operation; each core's part is complete. */
     if (variant != 0 && variant != 0x20 && variant != 0x40 && variant != 0x50)
@@ -959,11 +959,6 @@ static int check_memory(const struct npu *npu, const struct npu_space *space, st
     return 0;
 }
 
-static int64_t cube_bytes(const struct npu_cube *cube)
-{
-    return cube->surfaces * cube->lines * cube->line_bytes;
-}
-
 static int convolve_task(struct npu *npu, const struct npu_space *space, struct npu_run *run,
                          int rdma, struct conv *conv)
 {
@@ -975,7 +970,8 @@ static int convolve_task(struct npu *npu, const struct npu_space *space, struct 
     /* Kernels are computed 32 at a time. No factor exceeds its field, so 64 bits hold this. */
     sums = conv->out.width * conv->out.height * conv->taps *
            (conv->depthwise ? conv->channels : (conv->kernels + 31) / 32 * 32 * conv->channels);
-    moved = cube_bytes(&conv->features) + cube_bytes(&conv->weights) + npu_dpu_bytes(&conv->out);
+    moved = npu_cube_bytes(&conv->features) + npu_cube_bytes(&conv->weights) +
+            npu_dpu_bytes(&conv->out);
     if (run->budget < sums || run->budget - sums < moved * NPU_WORK_PER_BYTE)
         return npu_fail(fault, NPU_TIMED_OUT, NPU_NO_FIELD, sums, NPU_NO_IOVA,
                         "%lld products and %lld bytes exceed the work that a run may do",

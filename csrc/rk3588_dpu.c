@@ -110,11 +110,6 @@ static const struct npu_rule erdma_modes[] = {
     {DPU_RDMA_OV4K_BYPASS, 0, "bursts across 4 KiB"},
 };
 
-static int32_t signed_16(uint32_t value)
-{
-    return (int32_t)(value ^ 0x8000) - 0x8000;
-}
-
 static union npu_value from_bits(uint32_t bits)
 {
     union npu_value value;
@@ -153,17 +148,14 @@ static int decode_conversion(const struct npu *npu, struct npu_output *out,
                              struct npu_fault *fault)
 {
     if (out->lookup.enabled && out->fp16)
-        return npu_require(npu, lookup_conversion,
-                           sizeof lookup_conversion / sizeof *lookup_conversion, fault);
+        return NPU_REQUIRE(npu, lookup_conversion, fault);
     if (out->fp16)
-        return npu_require(npu, float_conversion,
-                           sizeof float_conversion / sizeof *float_conversion, fault);
-    if (npu_require(npu, integer_conversion,
-                    sizeof integer_conversion / sizeof *integer_conversion, fault))
+        return NPU_REQUIRE(npu, float_conversion, fault);
+    if (NPU_REQUIRE(npu, integer_conversion, fault))
         return -1;
     out->add_first = (int)npu_get(npu, DPU_CVT_TYPE);
     out->offset = (int32_t)npu_get(npu, DPU_OUT_CVT_OFFSET);
-    out->scale = signed_16(npu_get(npu, DPU_OUT_CVT_SCALE));
+    out->scale = npu_signed_16(npu_get(npu, DPU_OUT_CVT_SCALE));
     out->shift = (int)npu_get(npu, DPU_OUT_CVT_SHIFT);
     out->round_away = (int)npu_get(npu, DPU_CVT_ROUND);
     if (out->shift > 63)
@@ -232,7 +224,7 @@ static int check_rdma(const struct npu *npu, const struct npu_output *out, struc
     const uint32_t use = npu_get(npu, DPU_RDMA_BRDMA_DATA_USE);
     const uint32_t combined = npu_get(npu, DPU_RDMA_COMB_USE);
 
-    if (npu_require(npu, rdma_modes, sizeof rdma_modes / sizeof *rdma_modes, fault) ||
+    if (NPU_REQUIRE(npu, rdma_modes, fault) ||
         npu_expect(npu, DPU_RDMA_WIDTH, out->width - 1, "has to equal DPU.WIDTH", fault) ||
         npu_expect(npu, DPU_RDMA_HEIGHT, out->height - 1, "has to equal DPU.HEIGHT", fault) ||
         npu_expect(npu, DPU_RDMA_CHANNEL, out->channels - 1, "has to equal DPU.CHANNEL", fault) ||
@@ -240,8 +232,8 @@ static int check_rdma(const struct npu *npu, const struct npu_output *out, struc
                    fault) ||
         npu_expect(npu, DPU_RDMA_PROC_PRECISION, precision, "has to equal DPU.PROC_PRECISION",
                    fault) ||
-        npu_expect(npu, DPU_RDMA_CONV_MODE, out->depthwise ? 3 : 0, "has to equal DPU.CONV_MODE",
-                   fault) ||
+        npu_expect(npu, DPU_RDMA_CONV_MODE, out->depthwise ? NPU_DEPTHWISE : NPU_DIRECT,
+                   "has to equal DPU.CONV_MODE", fault) ||
         npu_expect(npu, DPU_RDMA_FLYING_MODE, out->flying, "has to equal DPU.FLYING_MODE", fault))
         return -1;
     if (use != 0 && use != BRDMA_ADD && use != BRDMA_ALL)
@@ -365,7 +357,7 @@ static union npu_value multiplier_value(const struct npu_output *out, uint32_t b
     if (out->fp16)
         npu_gemm_fp16(NPUKIT_PORTABLE)->widen(&value.f, &half, 1);
     else
-        value.i = signed_16(bits);
+        value.i = npu_signed_16(bits);
     return value;
 }
 
@@ -412,7 +404,7 @@ static int decode_window(const struct npu *npu, struct npu_output *out, int rdma
                                 "is from outside, and BRDMA does not read it");
     out->window_factor = (int32_t *)(out->values + 5 * out->channels);
     for (int64_t c = 0; c < out->channels; c++)
-        out->window_factor[c] = signed_16(npu_get(npu, DPU_OW_OP));
+        out->window_factor[c] = npu_signed_16(npu_get(npu, DPU_OW_OP));
     return 0;
 }
 
@@ -490,13 +482,13 @@ static int decode_operand_conversion(const struct npu *npu, struct npu_output *o
             return npu_unsupported(fault, npu, DPU_EW_OP_CVT_BYPASS,
                                    "in fp16 the converter is needed but for products "
                                    "and quotients");
-        return bypass ? 0 : npu_require(npu, rules, sizeof rules / sizeof *rules, fault);
+        return bypass ? 0 : NPU_REQUIRE(npu, rules, fault);
     }
     ew->convert = !bypass;
     ew->add_first = (int)npu_get(npu, DPU_EW_CVT_TYPE);
     ew->round_away = (int)npu_get(npu, DPU_EW_CVT_ROUND);
     ew->conversion_shift = (int)npu_get(npu, DPU_EW_OP_CVT_SHIFT);
-    ew->scale = signed_16(npu_get(npu, DPU_EW_OP_CVT_SCALE));
+    ew->scale = npu_signed_16(npu_get(npu, DPU_EW_OP_CVT_SCALE));
     ew->offset = (int32_t)npu_get(npu, DPU_EW_OP_CVT_OFFSET);
     /* (32 + 1) + 16 bits: no operand overflows 64 bits on the way. */
     return 0;
@@ -534,7 +526,7 @@ static int decode_erdma(const struct npu *npu, struct npu_output *out, struct np
     const int combined = npu_get(npu, DPU_RDMA_COMB_USE) == COMBINED;
     const uint32_t mode = npu_get(npu, DPU_RDMA_ERDMA_DATA_MODE);
 
-    if (npu_require(npu, erdma_modes, sizeof erdma_modes / sizeof *erdma_modes, fault) ||
+    if (NPU_REQUIRE(npu, erdma_modes, fault) ||
         npu_expect(npu, DPU_RDMA_ERDMA_DISABLE, 0, "has to be 0 for operands from outside",
                    fault) ||
         npu_expect(npu, DPU_EDATA_SIZE, npu_get(npu, DPU_RDMA_ERDMA_DATA_SIZE),
@@ -625,7 +617,7 @@ static int decode_lookup(const struct npu *npu, struct npu_output *out, struct n
     struct npu_lookup *lookup = &out->lookup;
     const uint32_t exponent = npu_get(npu, DPU_MINUS_EXP);
 
-    if (npu_require(npu, lookup_modes, sizeof lookup_modes / sizeof *lookup_modes, fault) ||
+    if (NPU_REQUIRE(npu, lookup_modes, fault) ||
         decode_table(npu, out, 0, fault) || decode_table(npu, out, 1, fault))
         return -1;
     for (uint32_t i = 0; i < 8; i++) {
@@ -699,7 +691,8 @@ int npu_dpu_decode(const struct npu *npu, struct npu_output *out, int rdma, stru
     const struct npu_rule rules[] = {
         {DPU_IN_PRECISION, computed, "another precision than CNA reads"},
         {DPU_PROC_PRECISION, computed, "another precision than the input's"},
-        {DPU_CONV_MODE, out->depthwise ? 3 : 0, "another convolution mode than CNA's"},
+        {DPU_CONV_MODE, out->depthwise ? NPU_DEPTHWISE : NPU_DIRECT,
+         "another convolution mode than CNA's"},
         {DPU_FLYING_MODE, (uint32_t)out->flying, "flying mode with CNA and CORE, or none without"},
     };
 
@@ -709,9 +702,9 @@ int npu_dpu_decode(const struct npu *npu, struct npu_output *out, int rdma, stru
     out->divide = out->flying && out->fp16 && !npu_get(npu, DPU_EW_BYPASS) &&
                   !npu_get(npu, DPU_EW_OP_BYPASS) && !npu_get(npu, DPU_EW_OP_TYPE) &&
                   npu_get(npu, DPU_EW_ALU_ALGO) == 3 && !out->lookup.enabled;
-    if (npu_require(npu, modes, sizeof modes / sizeof *modes, fault) ||
-        npu_require(npu, rules, sizeof rules / sizeof *rules, fault) ||
-        (out->divide && npu_require(npu, division, sizeof division / sizeof *division, fault)) ||
+    if (NPU_REQUIRE(npu, modes, fault) ||
+        NPU_REQUIRE(npu, rules, fault) ||
+        (out->divide && NPU_REQUIRE(npu, division, fault)) ||
         decode_precision(npu, out, fault) || decode_conversion(npu, out, fault))
         return -1;
     out->width = (int64_t)npu_get(npu, DPU_WIDTH) + 1;
@@ -832,7 +825,7 @@ int64_t npu_dpu_bytes(const struct npu_output *out)
     int64_t total = 0;
 
     for (size_t i = 0; i < sizeof cubes / sizeof *cubes; i++)
-        total += cubes[i]->surfaces * cubes[i]->lines * cubes[i]->line_bytes;
+        total += npu_cube_bytes(cubes[i]);
     return total;
 }
 

@@ -168,7 +168,7 @@ static int decode(const struct npu *npu, struct pool *pool, struct npu_fault *fa
 {
     const uint32_t precision = npu_get(npu, PPU_PROC_PRECISION);
 
-    if (npu_require(npu, modes, sizeof modes / sizeof *modes, fault))
+    if (NPU_REQUIRE(npu, modes, fault))
         return -1;
     if (precision != NPU_INT8 && precision != NPU_FP16)
         return npu_unsupported(fault, npu, PPU_PROC_PRECISION,
@@ -308,8 +308,7 @@ int npu_pool_execute(struct npu *npu, const struct npu_space *space, struct npu_
         return -1;
     positions = pool.destination.surfaces * pool.out_width * pool.out_height * pool.kernel_width *
                 pool.kernel_height * LANES;
-    bytes = pool.source.surfaces * (pool.source.lines * pool.source.line_bytes +
-                                    pool.destination.lines * pool.destination.line_bytes);
+    bytes = npu_cube_bytes(&pool.source) + npu_cube_bytes(&pool.destination);
     if (run->budget < positions || run->budget - positions < bytes * NPU_WORK_PER_BYTE)
         return npu_fail(&run->fault, NPU_TIMED_OUT, NPU_NO_FIELD, positions, NPU_NO_IOVA,
                         "%lld operations and %lld bytes exceed the work that a run may do",
