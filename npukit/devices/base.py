@@ -181,11 +181,15 @@ class Memory(Closing):
 
         ``mode`` is "r", "w" or "rw". What the device wrote is visible inside, what the CPU wrote is
         visible to the device afterwards; where the driver can, work that still uses the memory is
-        awaited first, ``timeout`` seconds at most (WaitTimeout).
+        awaited first, ``timeout`` seconds at most (WaitTimeout). With "r" the array is read-only,
+        as are views of it, since nothing would bring to the device what is written there.
         """
         if mode not in ("r", "w", "rw"):
             raise ValueError(f"access mode {mode!r} is not r, w or rw")
         array = self.array()
+        if mode == "r":
+            # Over a read-only base: an array's own flag can be set back.
+            array = np.frombuffer(array.data.toreadonly(), np.uint8)
         self._begin(mode, timeout)
         try:
             yield array

@@ -92,6 +92,36 @@ def test_memory_is_shared_between_arrays_without_a_copy(device: Any) -> None:
         del one, two, from_dlpack, memory
 
 
+def test_what_is_accessed_for_reading_cannot_be_written(device: Any) -> None:
+    with device.alloc(4096) as buffer:
+        with buffer.access("w") as memory:
+            memory[:3] = [7, 8, 9]
+        written = memory.ctypes.data
+        with buffer.access("r") as memory:
+            assert (memory.ctypes.data, len(memory), memory.dtype) == (
+                written,
+                buffer.size,
+                np.uint8,
+            )
+            assert bytes(memory[:3]) == b"\7\10\11"
+            for view in (memory, memory.view(np.uint32), np.asarray(memory), memoryview(memory)):
+                with pytest.raises((TypeError, ValueError), match="read-only"):
+                    view[0] = 1
+            with pytest.raises(ValueError, match="WRITEABLE"):
+                memory.flags.writeable = True
+            if np.lib.NumpyVersion(np.__version__) >= "2.1.0":
+                view = np.from_dlpack(memory)
+                assert (view.ctypes.data, view.flags.writeable) == (written, False)
+            else:  # DLPack before 1.0 could not say so
+                with pytest.raises(BufferError, match="readonly"):
+                    np.from_dlpack(memory)
+            assert buffer.views == 1
+            assert buffer.array()[:3].tolist() == [7, 8, 9]
+            assert buffer.array().flags.writeable
+        del memory, view
+        assert buffer.views == 0
+
+
 @pytest.mark.parametrize(
     ("dtype", "shape", "offset"),
     [(np.uint8, 4097, 0), (np.float32, (32, 33), 0), (np.uint8, None, 4097), (np.uint8, 1, -1)],
