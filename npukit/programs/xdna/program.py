@@ -397,7 +397,8 @@ class NpuProgram:
         """Bring a container onto the device, or share the same one that is there already.
 
         ProgramError for a container that this NPU cannot take, or one that changed while it was
-        loaded; DeviceBusy when no hardware context can be had; ENOMEM when ``budget`` is over.
+        loaded; DeviceBusy when no hardware context can be had; ENOMEM when ``budget`` is over;
+        TypeError for a path, instead of the file's bytes.
         """
         container = xclbin if isinstance(xclbin, Xclbin) else Xclbin(xclbin)
         identity = container.digest

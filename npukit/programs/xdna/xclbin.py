@@ -274,11 +274,18 @@ def _raw(text: str) -> bytes:
 class Xclbin:
     """A container over ``buffer``, which must stay as it is while this lives.
 
-    ProgramError, here for a broken frame and from each attribute for a broken section.
+    ProgramError, here for a broken frame and from each attribute for a broken section. TypeError
+    for what is no buffer, such as a path.
     """
 
     def __init__(self, buffer: Buffer) -> None:
-        data = memoryview(buffer)
+        try:
+            data = memoryview(buffer)
+        except TypeError:
+            raise TypeError(
+                f"the bytes of an xclbin are needed, not {type(buffer).__name__}: read a file with "
+                "Path(...).read_bytes()"
+            ) from None
         if not data.c_contiguous:
             raise _bad("not a contiguous buffer")
         self.data = data.cast("B").toreadonly()

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,13 @@ def test_one_container_is_one_program_while_it_lives(device: AmdxdnaDevice) -> N
             assert three._resident is not two._resident
     with pytest.raises(DeviceClosed):
         one.alloc(10)
+
+
+@pytest.mark.parametrize("path", ["design.xclbin", Path("design.xclbin")], ids=["str", "Path"])
+def test_a_path_is_no_container(device: AmdxdnaDevice, path: Any) -> None:
+    with pytest.raises(TypeError, match=r"bytes of an xclbin are needed, not .*read_bytes\(\)"):
+        NpuProgram.load(device, path)
+    assert device.contexts() == []
 
 
 def test_one_that_closes_its_program_leaves_the_others_alone() -> None:
