@@ -23,6 +23,11 @@ def test_examples_run(path: Path) -> None:
     assert run(str(path))
 
 
+def test_the_example_scenarios_agree() -> None:
+    path = "examples/manager_scenarios.json"
+    assert run("-m", "npukit", "manager", "replay", path) == "2 of 2 scenarios agree\n"
+
+
 def python_blocks() -> list[str]:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     return [
