@@ -36,6 +36,7 @@ from .encodings import (
     OperandMode,
     OperandUse,
     Precision,
+    kernel_group,
 )
 from .program import INT_MASK_DPU, INT_MASK_PPU, TRAILER_WORDS, Program, Words, encode
 from .registers import (
@@ -357,7 +358,7 @@ class _Task:
         if depthwise:
             self._expect(CNA.WEIGHT_SIZE2, "WEIGHT_KERNELS", 1, "is 1 for depthwise")
         if view(CNA.CONV_CON2, "KERNEL_GROUP"):
-            groups = (stored - 1) // (32 if precision == Precision.INT8 else 16)
+            groups = (stored - 1) // kernel_group(precision)
             self._expect(CNA.CONV_CON2, "KERNEL_GROUP", groups, "is 0, or groups of kernels - 1")
         if kernels > out_channels:
             place = (
@@ -433,11 +434,9 @@ class _Task:
         if view.flying:
             atoms = view(DPU.BS_OW_CFG, "SIZE_E_0") + 1
         else:
-            eight = view(CNA.CONV_CON1, "IN_PRECISION") == Precision.INT8
-            depthwise = view.depthwise
-            kernels = (32 if eight else 16) * (2 if depthwise else 1)
-            atoms = kernels * BYTES.get(precision, 1) // ATOM
-            if depthwise and eight and precision == Precision.INT32:
+            read, depthwise = view(CNA.CONV_CON1, "IN_PRECISION"), view.depthwise
+            atoms = kernel_group(read, depthwise) * BYTES.get(precision, 1) // ATOM
+            if depthwise and read == Precision.INT8 and precision == Precision.INT32:
                 self._wrong(DPU.DATA_FORMAT, "OUT_PRECISION", "sums of depthwise exceed SIZE_E")
                 return
         stride = view(DPU.DST_SURF_STRIDE, "DST_SURF_STRIDE")

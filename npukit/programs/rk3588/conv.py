@@ -37,10 +37,12 @@ from .encodings import (
     COMBINED,
     LONGEST_BURST,
     OPERANDS,
+    PRECISIONS,
     TO_MEMORY,
     Algorithm,
     ConvMode,
     OperandUse,
+    kernel_group,
 )
 from .matmul import DCOMP_AMOUNTS, MAX_GRAINS, write_plain_input
 from .operation import Divided, Operation, check_addresses, execute
@@ -399,7 +401,7 @@ def _make(
 
     itemsize = scheme.weights.dtype.itemsize
     lanes = ATOM // itemsize
-    group = (4 if depthwise else 2) * lanes
+    group = kernel_group(PRECISIONS[scheme.weights.dtype], depthwise)
     written = align(out_channels, group)
     read = align(in_channels, group if depthwise else lanes)
     constants, bias_offset = pack_constants(scheme, written, group, depthwise)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the values of register fields mean, beside the map of the registers themselves.
 
-Source, where nothing else is said: the RK3588 TRM's NPU chapter. What a name lacks no program is
-known to use.
+Source, where nothing else is said: the RK3588 TRM's NPU chapter.
 """
 
 from __future__ import annotations
@@ -36,13 +35,21 @@ BYTES: dict[int, int] = {
 }
 """Of an element; int4 has none."""
 
-
 PRECISIONS = {
     np.dtype(np.int8): Precision.INT8,
     np.dtype(np.float16): Precision.FP16,
     np.dtype(np.int32): Precision.INT32,
     np.dtype(np.float32): Precision.FP32,
 }
+
+
+def kernel_group(precision: int, depthwise: bool = False) -> int:
+    """Kernels that CORE works on at once: the channels that it hands to the DPU.
+
+    A group that is not whole does not complete on an RK3588 (measured, rocket-userspace), so
+    kernels and channels are filled up.
+    """
+    return (32 if precision == Precision.INT8 else 16) * (2 if depthwise else 1)
 
 
 class ConvMode(IntEnum):
@@ -67,7 +74,7 @@ class Algorithm(IntEnum):
 
 
 class OperandUse(IntEnum):
-    """BRDMA_DATA_USE: what is read for each channel. Others hung or are not known."""
+    """BRDMA_DATA_USE: what is read for each channel. Of others the layout is not known."""
 
     NONE = 0
     ADD = 1

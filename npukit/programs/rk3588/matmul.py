@@ -36,6 +36,7 @@ from .encodings import (
     PRECISIONS,
     TO_MEMORY,
     Precision,
+    kernel_group,
 )
 from .launch import Rk3588Device, core_share, run
 from .program import Assembler, Program
@@ -60,8 +61,6 @@ class _Kind:
 
     dtype_in: np.dtype[Any]
     dtype_out: np.dtype[Any]
-    kernel_group: int
-    """Kernels that the MAC array works on at once."""
     safe_elements: int
     """Rows x K of the largest tile that is known to be safe whatever K is."""
 
@@ -72,6 +71,10 @@ class _Kind:
     @property
     def out_precision(self) -> Precision:
         return PRECISIONS[self.dtype_out]
+
+    @property
+    def kernel_group(self) -> int:
+        return kernel_group(self.precision)
 
     @property
     def wide(self) -> npt.DTypeLike:
@@ -95,9 +98,9 @@ class _Kind:
 _KINDS = {
     (kind.dtype_in, kind.dtype_out): kind
     for kind in (
-        _Kind(np.dtype(np.float16), np.dtype(np.float32), 16, 16384),
-        _Kind(np.dtype(np.float16), np.dtype(np.float16), 16, 16384),
-        _Kind(np.dtype(np.int8), np.dtype(np.int32), 32, 32768),
+        _Kind(np.dtype(np.float16), np.dtype(np.float32), 16384),
+        _Kind(np.dtype(np.float16), np.dtype(np.float16), 16384),
+        _Kind(np.dtype(np.int8), np.dtype(np.int32), 32768),
     )
 }
 

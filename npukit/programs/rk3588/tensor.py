@@ -20,11 +20,6 @@ Array = npt.NDArray[Any]
 ATOM = 16
 """Bytes that are moved at once: 16 channels of int8 or 8 of float16 of a pixel."""
 
-CONV_GROUP = 32
-DEPTHWISE_GROUP = 64
-"""Channels that CORE hands to the DPU at once. A group that is not whole does not complete on an
-RK3588 (measured, rocket-userspace), so kernels and channels are filled up."""
-
 
 def align(value: int, step: int) -> int:
     return -(-value // step) * step
