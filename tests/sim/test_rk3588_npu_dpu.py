@@ -261,8 +261,6 @@ def programs(draw: st.DrawFn) -> tuple[Conv, list[int], Spans]:
         core = {"CLIP_TRUNCATE": draw(st.integers(0, 31)), "ROUND_TYPE": draw(st.integers(0, 1))}
         windows = ["none", "register", *(["memory"] * (brdma == 7))]
         window = "none" if conv.dtype == "int16" else draw(st.sampled_from(windows))
-        if window != "none":
-            core = {}
         dpu["BS_OW_CFG.OD_BYPASS"] = int(window == "none")
         dpu["BS_OW_CFG.OW_SRC"] = int(window == "memory")
         dpu["BS_OW_OP.OW_OP"] = draw(st.integers(-255, 255))
