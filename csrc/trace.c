@@ -99,7 +99,8 @@ struct npukit_trace {
     size_t task_count;
     int filtered; /* a filter picks the calls out; else all stop */
     int options;
-    int program, status, exec_error;
+    atomic_int program;
+    int status, exec_error;
     int ready;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -570,13 +571,18 @@ static void stopped(struct npukit_trace *trace, int tid, int status)
         push(trace, done, 0);
 }
 
-static void interrupt_all(struct npukit_trace *trace)
+static void let_all_go(struct npukit_trace *trace)
 {
-    trace->let_go_ns = now();
+    if (trace->let_go_ns == 0)
+        trace->let_go_ns = now();
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct task *task = trace->tasks[i]; task; task = task->next) {
-            task->letting_go = 1;
-            ptrace(PTRACE_INTERRUPT, task->tid, 0, 0);
+            if (trace->filtered) {
+                kill(task->tid, SIGKILL);
+            } else if (!task->letting_go) {
+                task->letting_go = 1;
+                ptrace(PTRACE_INTERRUPT, task->tid, 0, 0);
+            }
         }
 }
 
@@ -591,15 +597,16 @@ static void watch(struct npukit_trace *trace)
             if (WIFSTOPPED(status)) {
                 stopped(trace, tid, status);
             } else {
-                if (tid == trace->program)
+                if (tid == trace->program) {
                     trace->status = status;
+                    trace->program = 0;
+                }
                 forget(trace, tid);
             }
         }
         if (!atomic_load(&trace->let_go))
             continue;
-        if (trace->let_go_ns == 0)
-            interrupt_all(trace);
+        let_all_go(trace);
         /* One that sleeps in a driver is let go of when this process ends. */
         if (trace->task_count == 0 || now() > trace->let_go_ns + LET_GO_MS * 1000000ull)
             break;

@@ -63,7 +63,7 @@ int npukit_trace_attach(struct npukit_trace *trace, int pid);
 int npukit_trace_status(const struct npukit_trace *trace);
 /* Why the program could not be run: errno, 0: it was. */
 int npukit_trace_exec_error(const struct npukit_trace *trace);
-/* The program's process, 0 before it is there. */
+/* The program's process; 0 before it is there, and when it has ended. */
 int npukit_trace_pid(const struct npukit_trace *trace);
 
 /* For the thread that takes events. */
@@ -77,7 +77,8 @@ void npukit_trace_serves(struct npukit_trace *trace, uint64_t rdev, uint32_t dri
 void npukit_trace_go_on(struct npukit_trace *trace);
 /* From now on nobody takes events: none are made. */
 void npukit_trace_ignore(struct npukit_trace *trace);
-/* Have the tracer let go of all that it traces, and interrupt its thread (a signal) until it has. */
+/* Have the tracer let go of all that it traces, and interrupt its thread (a signal) until it has. What
+ * was launched, and what that has started, is killed: it cannot go on without a tracer. */
 void npukit_trace_let_go(struct npukit_trace *trace);
 
 #endif

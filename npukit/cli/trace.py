@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import sys
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TextIO
 
 import click
 
@@ -30,6 +32,21 @@ def _load(path: str) -> list[Any]:
             return list(read_trace(file))
     except (OSError, ValueError) as error:
         raise click.ClickException(f"{path}: {error}") from None
+
+
+@contextlib.contextmanager
+def _written(path: str | None) -> Iterator[TextIO]:
+    """A new file, or standard error; an error of writing names the file."""
+    if path is None:
+        yield sys.stderr
+        return
+    try:
+        with open(path, "w") as file:
+            yield file
+    except OSError as error:
+        if error.filename is None and error.errno != errno.EPIPE:
+            error.filename = path
+        raise
 
 
 class _Trace(click.Group):
@@ -59,7 +76,12 @@ def trace() -> None:
     show_default=True,
     help="chrome opens in Perfetto; show and replay read jsonl.",
 )
-@click.option("-p", "--pid", type=int, help="Trace this process, until it ends or Ctrl-C.")
+@click.option(
+    "-p",
+    "--pid",
+    type=click.IntRange(1, 2**31 - 1),
+    help="Trace this process, until it ends or Ctrl-C.",
+)
 @click.option("--data", is_flag=True, help="Record what buffers hold, too.")
 @click.option("--root", default="/", help="Whose sys/dev/char tells drivers.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -85,8 +107,7 @@ def run(
     status = 0
     traced = True
     contents = Contents() if data else None
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(open(output, "w")) if output else sys.stderr
+    with _written(output) as file:
         writer = Writer(file, form)
         try:
             if pid is not None:
@@ -97,13 +118,13 @@ def run(
             click.echo(f"npukit trace: {error.strerror}", err=True)
             status, traced = 125, False
         except OSError as error:
-            if error.filename != (command[0] if command else None):
+            if not command or error.filename != command[0]:
                 raise
             click.echo(f"npukit trace: {error.filename}: {error.strerror}", err=True)
             status, traced = 127 if isinstance(error, FileNotFoundError) else 126, False
         writer.close()
-        if traced and writer.empty:
-            click.echo("npukit trace: no request to an NPU was seen", err=True)
+    if traced and writer.empty:
+        click.echo("npukit trace: no request to an NPU was seen", err=True)
     sys.exit(status)
 
 

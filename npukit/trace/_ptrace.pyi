@@ -76,7 +76,8 @@ class Tracer:
     def exec_error(self) -> int:
         """The errno with which it could not be run, or 0."""
     @property
-    def pid(self) -> int: ...
+    def pid(self) -> int:
+        """The program's process; 0 before it is there, and when it has ended."""
     def fileno(self) -> int:
         """Readable when there are events, and at the end."""
     def take(self) -> list[Event]: ...
@@ -87,4 +88,5 @@ class Tracer:
     def ignore(self) -> None:
         """Make no more events."""
     def let_go(self) -> None:
-        """Have the tracer let go; its thread must be interrupted by a signal until it has."""
+        """Have the tracer let go; its thread must be interrupted by a signal until it has. What it
+        launched is killed."""

@@ -9,7 +9,8 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from npukit.ioctl import Struct, Union
@@ -65,17 +66,30 @@ def trace_program(
 
     Returns its exit status, 128 + N for signal N, when the last process has ended. The program is
     killed if this process is: the filter that picks its requests out has them fail without a
-    tracer. What a terminal sends goes to the program; SIGTERM and SIGHUP are passed on. ``root``
-    holds the /sys that tells drivers. ``contents``: record what buffer objects hold, too.
+    tracer. What a terminal sends goes to the program, and SIGTERM and SIGHUP are passed on; when it
+    has ended, each of them ends what it has left running. ``root`` holds the /sys that tells
+    drivers. ``contents``: record what buffer objects hold, too.
 
     CannotTrace with errno, where this machine does not allow it; FileNotFoundError and
     PermissionError as for execution.
     """
     tracer = Tracer(flat_requests())
-    with _signals({signal.SIGINT: None, signal.SIGQUIT: None,
-                   signal.SIGTERM: tracer, signal.SIGHUP: tracer}):  # fmt: skip
+    stopping = threading.Event()
+
+    def on_signal(number: int, _frame: Any) -> None:
+        if not tracer.pid:
+            stopping.set()
+            tracer.let_go()
+        elif number in (signal.SIGTERM, signal.SIGHUP):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(tracer.pid, number)
+
+    # Handlers, for what is ignored stays so in the program; and what is ignored already is to.
+    wanted = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+    heeded = [each for each in wanted if signal.getsignal(each) is not signal.SIG_IGN]
+    with _signals(heeded, on_signal):
         error = _follow(
-            tracer, lambda: tracer.launch(command), Outside(sink, contents=contents), root
+            tracer, lambda: tracer.launch(command), Outside(sink, contents=contents), root, stopping
         )
     if error:
         raise CannotTrace(error, f"cannot trace here: {os.strerror(error)}")
@@ -98,41 +112,35 @@ def trace_process(
     CannotTrace when it is not there or not ours to trace.
     """
     tracer = Tracer(flat_requests())
-    wanted = threading.Event()
+    stopping = threading.Event()
 
-    def stop(_number: int, _frame: Any) -> None:
-        wanted.set()
+    def stop(*_signal: Any) -> None:
+        stopping.set()
         tracer.let_go()
 
-    with _signals({signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGHUP: stop}):
+    def add(record: Record) -> None:
+        try:
+            sink(record)
+        except BaseException:
+            stop()
+            raise
+
+    with _signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), stop):
         error = _follow(
-            tracer, lambda: tracer.attach(pid), Outside(sink, contents=contents), root, wanted
+            tracer, lambda: tracer.attach(pid), Outside(add, contents=contents), root, stopping
         )
     if error:
         raise CannotTrace(error, f"cannot trace {pid}: {os.strerror(error)}")
 
 
 @contextlib.contextmanager
-def _signals(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
-    """``handlers``: None ignores, a Tracer passes on to its program."""
+def _signals(
+    numbers: Iterable[signal.Signals], handler: Callable[[int, Any], None]
+) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def passing(tracer: Tracer) -> Callable[[int, Any], None]:
-        def forward(number: int, _frame: Any) -> None:
-            with contextlib.suppress(ProcessLookupError):
-                if tracer.pid:
-                    os.kill(tracer.pid, number)
-
-        return forward
-
-    before = {}
-    for number, handler in handlers.items():
-        action = signal.SIG_IGN if handler is None else handler
-        if isinstance(handler, Tracer):
-            action = passing(handler)
-        before[number] = signal.signal(number, action)
+    before = {number: signal.signal(number, handler) for number in numbers}
     # It interrupts the tracer's thread; nothing else comes of it.
     before[signal.SIGURG] = signal.signal(signal.SIGURG, lambda _number, _frame: None)
     try:
@@ -147,11 +155,19 @@ def _follow(
     begin: Callable[[], int],
     outside: Outside,
     root: str | os.PathLike[str],
-    wanted: threading.Event | None = None,
+    stopping: threading.Event,
 ) -> int:
-    """Trace on a thread of its own, and take what it finds here."""
-    result = [0]
-    thread = threading.Thread(target=lambda: result.__setitem__(0, begin()), name="tracer")
+    """Trace on a thread of its own, and take what it finds here. ``stopping``: it was told to let
+    go."""
+    begun: Future[int] = Future()
+
+    def run() -> None:
+        try:
+            begun.set_result(begin())
+        except BaseException as error:
+            begun.set_exception(error)
+
+    thread = threading.Thread(target=run, name="tracer")
     watch = _Watch(outside, Nodes(root), tracer)
     poller = select.poll()
     poller.register(tracer, select.POLLIN)
@@ -159,24 +175,29 @@ def _follow(
     # What makes sense of events is not to take the processor from what they come from.
     nice = os.getpriority(os.PRIO_PROCESS, 0)
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(nice + 10, 19))
+
+    def interrupt() -> int:
+        """The tracer, if it is to let go; how many milliseconds to wait then. A signal may come
+        just before the tracer sleeps, so it is sent again."""
+        if not stopping.is_set() or thread.ident is None:
+            return 1000
+        with contextlib.suppress(ProcessLookupError):
+            signal.pthread_kill(thread.ident, signal.SIGURG)
+        return 20
+
     try:
         while thread.is_alive():
-            # A signal may come just before the tracer sleeps, so it is sent again.
-            stopping = wanted is not None and wanted.is_set()
-            poller.poll(20 if stopping else 1000 if wanted is not None else None)
-            if stopping and thread.ident is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pthread_kill(thread.ident, signal.SIGURG)
+            poller.poll(interrupt())
             watch.take()
         watch.take()
     finally:
-        # Whatever went wrong with the records, the program is to go on.
+        # Whatever went wrong with the records, what was launched is to go on.
         tracer.ignore()
         with contextlib.suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
         while thread.is_alive():
-            thread.join(1)
-    return result[0]
+            thread.join(interrupt() / 1000)
+    return begun.result()
 
 
 class _Watch:

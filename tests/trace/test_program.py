@@ -501,6 +501,104 @@ def test_what_cannot_be_run_or_traced_is_said(trace: Any) -> None:
     assert "No such process" in result.stderr
 
 
+def traced(*command: str, **options: Any) -> "subprocess.Popen[str]":
+    npukit = [sys.executable, "-m", "npukit", "trace", "-o", "/dev/null", "--"]
+    return subprocess.Popen([*npukit, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True,
+                            stderr=subprocess.DEVNULL, **options)  # fmt: skip
+
+
+def first_line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def ends(process: "subprocess.Popen[str]") -> int:
+    """Its exit status, in time."""
+    try:
+        return process.wait(20)
+    finally:
+        process.kill()
+
+
+READY = "echo $$; while :; do sleep 0.05; done"
+
+
+def test_ctrl_c_reaches_the_program() -> None:
+    """Which does with it what it does without a tracer."""
+    with traced("sh", "-c", f'trap "exit 4" INT; {READY}', process_group=0) as process:
+        first_line(process)
+        os.killpg(process.pid, signal.SIGINT)
+        assert ends(process) == 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_ends_a_tracer_is_passed_on(number: signal.Signals) -> None:
+    with traced("sh", "-c", READY) as process:
+        first_line(process)
+        process.send_signal(number)
+        assert ends(process) == 128 + number
+
+
+def test_what_is_ignored_stays_so() -> None:
+    """As nohup asks."""
+    ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = traced("sh", "-c", READY)
+    finally:
+        signal.signal(signal.SIGHUP, ignored)
+    with process:
+        program = int(first_line(process))
+        process.send_signal(signal.SIGHUP)
+        os.kill(program, signal.SIGHUP)
+        time.sleep(0.2)
+        assert process.poll() is None
+        os.kill(program, signal.SIGKILL)
+        assert ends(process) == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_what_the_program_has_left_running(number: signal.Signals) -> None:
+    with traced("sh", "-c", "sleep 1000 >/dev/null & echo $$ $!; exit 4") as process:
+        program, left = first_line(process).split()
+        wait_until(lambda: not os.path.exists(f"/proc/{program}"), 20)
+        assert process.poll() is None
+        process.send_signal(number)
+        assert ends(process) == 4
+        # A machine's init may leave it a zombie.
+        state = Path(f"/proc/{left}/stat")
+        assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] in "ZX"
+
+
+def test_a_sink_that_fails_lets_go_of_a_running_process(client: Path) -> None:
+    program = subprocess.Popen(
+        [client, "steps"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert program.stdin is not None
+    with program:
+        command = [sys.executable, "-m", "npukit", "trace", "-o", "/dev/full"]
+        tracer = subprocess.Popen(
+            [*command, "-p", str(program.pid)], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        )
+        with tracer:
+            status = Path(f"/proc/{program.pid}/status")
+            wait_until(lambda: "TracerPid:\t0\n" not in status.read_text(), 20)
+            program.stdin.write("1\n")
+            assert first_line(program) == "done"
+            assert ends(tracer) == 1
+            assert tracer.stderr is not None
+            assert tracer.stderr.read() == "npukit: /dev/full: No space left on device\n"
+        program.stdin.write("2\n")
+        assert first_line(program) == "done"
+        program.stdin.close()
+        assert ends(program) == 7
+
+
+def test_a_number_that_no_process_can_have() -> None:
+    result = start([sys.executable, "-m", "npukit", "trace", "-p", str(1 << 40)])
+    assert result.returncode == 2
+    assert "is not in the range" in result.stderr
+
+
 def test_a_sink_that_fails_does_not_hurt_the_program(tmp_path: Path, client: Path) -> None:
     command = [sys.executable, "-m", "npukit", "trace", "-o", "/dev/full", "--"]
     result = start([*command, str(client), "threads"])
