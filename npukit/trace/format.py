@@ -20,7 +20,7 @@ from .buffers import Buffers
 from .contents import CHUNK
 from .follow import pointer_names, request_of
 from .meaning import ROLES, Role
-from .record import PACKET, REGCMD, Block, Memory, Record, write_header
+from .record import PACKET, REGCMD, Block, Memory, Record, escaped, write_header
 from .summary import pair_submits, summarize, to_lines
 
 FORMATS = ("text", "jsonl", "chrome")
@@ -116,7 +116,7 @@ def _argument(call: str, name: str, value: Any) -> str:
         rest = value & ~sum(bits.values())
         return "|".join([*names, *([hex(rest)] if rest else [])]) or none
     if isinstance(value, str):
-        return f'"{value}"'
+        return f'"{escaped(value)}"'
     return _value(name, value, name == "address")
 
 
@@ -189,8 +189,8 @@ def _memory(name: str, memory: Memory, indent: int, pointers: Names) -> Iterator
         yield f"{where}: {_packet(content)}"
     elif isinstance(content, bytes):
         if memory.type == "c_char":
-            text = content.partition(b"\0")[0].decode("ascii", "backslashreplace")
-            yield f'{where}: "{text}"'
+            text = content.partition(b"\0")[0].decode("latin-1")
+            yield f'{where}: "{escaped(text)}"'
         else:
             yield f"{where}: {memory.count} bytes {_data(content, memory.count)}"
     elif all(isinstance(element, int) for element in content):

@@ -18,8 +18,6 @@ from npukit.programs.rk3588.text import disassemble_word
 VERSION = 1
 _HEADER = {"format": "npukit trace", "version": VERSION}
 
-_NUMBERS = ("start_ns", "duration_ns", "pid", "thread", "fd", "number", "result")
-
 Key = tuple[int, int]
 """A process and a descriptor or an address in it."""
 
@@ -126,21 +124,22 @@ class Record:
 
     @classmethod
     def from_json(cls, line: str) -> Record:
-        """The record of a line. ValueError when it is none."""
+        """The record of a line, which check() has not seen. ValueError when it is none."""
         try:
             data = json.loads(line, object_hook=_bytes_from_json)
             for name in ("sent", "received"):
                 if name in data:
                     data[name] = _block_from_json(data[name])
-            record = cls(
+            return cls(
                 **{"start_ns": 0, "duration_ns": 0, "pid": 0, "thread": 0, "driver": "", **data}
             )
-            for name in _NUMBERS:
-                if not isinstance(getattr(record, name), int):
-                    raise TypeError(f"{name} is no number")
-            return record
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"no record: {error}") from None
+
+
+def escaped(text: str) -> str:
+    """A path as it can be printed: whatever bytes it has."""
+    return text if text.isascii() and text.isprintable() else ascii(text)[1:-1]
 
 
 def write_header(file: TextIO) -> None:
@@ -153,6 +152,8 @@ def read_trace(lines: Iterable[str]) -> Iterator[Record]:
 
     A last line without its end, as a killed program leaves it, is dropped.
     """
+    from .check import check  # which knows what a record is
+
     numbered = enumerate(lines, 1)
     _number, first = next(numbered, (0, ""))
     try:
@@ -167,9 +168,11 @@ def read_trace(lines: Iterable[str]) -> Iterator[Record]:
         if not line.endswith("\n"):
             return
         try:
-            yield Record.from_json(line)
+            record = Record.from_json(line)
+            check(record)
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from None
+        yield record
 
 
 def _block_to_json(block: Block) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from .buffers import Bo, Buffers
-from .record import Block, Key, Record
+from .record import Block, Key, Record, escaped
 
 _SUBMITS = frozenset(
     {
@@ -205,7 +205,7 @@ def to_lines(summary: Summary) -> Iterator[str]:
     for bo in summary.leaked:
         yield f"leaked: {_bo(bo)}"
     for fd, what in summary.open_files:
-        yield f"{'left open' if summary.closes_seen else 'not seen closed'}: {fd} ({what})"
+        yield f"{'left open' if summary.closes_seen else 'not seen closed'}: {fd} ({escaped(what)})"
     for address, length in summary.mappings:
         mapped = "left mapped" if summary.closes_seen else "not seen unmapped"
         yield f"{mapped}: {length} bytes at {address:#x}"

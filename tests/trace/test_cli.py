@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -59,3 +61,36 @@ def test_a_device_that_nothing_simulates_is_named(tmp_path: Path) -> None:
     with path.open("w") as file:
         to_file(file)(Record("open", 0, 0, 0, 0, -1, "", {"path": "/dev/x", "flags": 0}, result=5))
     assert "/dev/x: nothing simulates its driver" in run("replay", str(path), code=1)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, part in inner:
+        yield (*path, key)
+        if isinstance(part, dict | list):
+            yield from places(part, (*path, key))
+
+
+def test_a_trace_that_was_changed_anywhere_is_shown_or_refused(
+    rocket_file: str, tmp_path: Path
+) -> None:
+    whole = Path(rocket_file).read_text().splitlines()
+    changed = tmp_path / "changed"
+    random = Random(1)
+    codes = set()
+    for _ in range(300):
+        lines = list(whole)
+        number = random.randrange(1, len(lines))
+        record = json.loads(lines[number])
+        *path, last = random.choice(list(places(record)))
+        part = record
+        for key in path:
+            part = part[key]
+        part[last] = random.choice([None, -1, 1 << 64, 0.5, "", "\udcff", [], [1], {}, {"a": 1}])
+        lines[number] = json.dumps(record)
+        changed.write_text("\n".join([*lines, ""]))
+        for form in ("text", "chrome"):
+            result = CliRunner().invoke(main, ["trace", "show", "--format", form, str(changed)])
+            assert isinstance(result.exception, SystemExit | None), (record, result.exc_info)
+            codes.add(result.exit_code)
+    assert codes == {0, 1}

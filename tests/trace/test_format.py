@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
 import json
+import os
 from collections.abc import Callable
 
 from npukit.trace.format import to_chrome, to_text
 from npukit.trace.record import PACKET, REGCMD, Block, Memory, Record
+from npukit.trace.summary import summarize, to_lines
 
 Trace = Callable[[str], tuple[Record, ...]]
 
@@ -63,6 +65,14 @@ def test_other_calls_read_as_strace_shows_them() -> None:
     assert call("poll", -1, 1, fds=[[3, 1]], timeout=None) == "poll([[3, 1]], None) = 1"
     unknown = Record("ioctl", 0, 0, 0, 0, 3, "", {"arg": 16}, 0xC0107A55, result=-1, errno="ENOTTY")
     assert line_of(unknown) == "ioctl(3, 0xc0107a55, 0x10) = -1 ENOTTY"
+
+
+def test_a_path_of_any_bytes_is_one_readable_line() -> None:
+    path = os.fsdecode(b"/dev/\xff\n\x1b[31m")
+    record = Record("open", 0, 0, 1, 1, -1, "rocket", {"path": path, "flags": 2}, result=3)
+    shown = r"/dev/\udcff\n\x1b[31m"
+    assert f'open("{shown}", O_RDWR) = 3' in next(to_text([record]))
+    assert f"not seen closed: 3 ({shown})" == list(to_lines(summarize([record])))[-1]
 
 
 def test_what_came_back_is_shown_where_it_differs() -> None:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 import io
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npukit.abi import rknpu
 from npukit.trace.record import REGCMD, Block, Memory, Record, read_trace, write_header
 
 numbers = st.integers(-(1 << 63), (1 << 64) - 1)
@@ -102,3 +104,61 @@ def test_a_last_line_cut_off_is_dropped() -> None:
 def test_what_is_no_trace_is_refused(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         list(read_trace(io.StringIO(text)))
+
+
+CREATE = {"size": 1, "handle": 0, "dma_address": 0, "offset": 0}
+
+
+def ioctl(fields: Any, **more: Any) -> dict[str, Any]:
+    sent = {"struct": "drm_rocket_create_bo", "fields": fields, **more}
+    return {"call": "ioctl", "fd": 1, "number": 1, "result": 0, "sent": sent}
+
+
+def memory(**parts: Any) -> dict[str, Any]:
+    whole = {"type": "c_uint", "address": 1, "count": 1, "content": [1], **parts}
+    return ioctl(CREATE, memory={"x": whole})
+
+
+MMAP = {"call": "mmap", "fd": 1, "result": 0}
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        ({"call": "close", "fd": 1, "result": None}, "result is no number"),
+        ({"call": "close", "fd": True, "result": 0}, "fd is no number"),
+        ({"call": "close", "fd": 1 << 64, "result": 0}, "fd is no number"),
+        ({"call": "close", "fd": 1, "result": 0, "driver": 5}, "driver is no text"),
+        ({"call": "close", "fd": 1, "result": 0, "errno": "E\n"}, "errno cannot be printed"),
+        ({**MMAP, "arguments": {"length": 1}}, "offset of mmap is no number"),
+        ({"call": "open", "fd": -1, "result": 3, "arguments": {"path": 1}}, "path is no text"),
+        ({"call": "poll", "fd": -1, "result": 3, "arguments": {"fds": [[1]]}}, "fds: "),
+        (ioctl({"size": 1}), "not the fields of drm_rocket_create_bo"),
+        (ioctl({**CREATE, "size": 1.5}), "not the fields of drm_rocket_create_bo"),
+        (ioctl([]), "fields is no dict"),
+        (ioctl(CREATE, data=[[1, 2, 3]]), "digest is no text"),
+        (memory(content=[1, "x"]), "an element of x is no number"),
+        (memory(content="x"), "content of x is no bytes"),
+        (memory(count=None), "count is no number"),
+        (memory(type="regcmd", content=["x"]), "invalid literal"),
+        (memory(content=[{"struct": "drm_rocket_job", "fields": {}}]), "not the fields of drm_r"),
+    ],
+)
+def test_a_record_that_says_what_records_do_not_is_refused(
+    record: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=f"line 2: .*{problem}"):
+        list(read_trace(trace_file(json.dumps(record) + "\n")))
+
+
+def test_nesting_without_end_is_refused() -> None:
+    with pytest.raises(ValueError, match="line 2: no record"):
+        list(read_trace(trace_file('{"call":' + "[" * 100_000 + "\n")))
+
+
+def test_structures_of_every_version_are_taken() -> None:
+    """What a trace of an older driver has."""
+    for kind in (rknpu.rknpu_mem_create, rknpu.variant("0.8").rknpu_mem_create):
+        sent = Block("rknpu_mem_create", kind().asdict())
+        record = Record("ioctl", 1, 2, 3, 4, 5, "rknpu", sent=sent)
+        assert list(read_trace(trace_file(record.to_json() + "\n"))) == [record]
