@@ -8,15 +8,11 @@ arguments.
 from __future__ import annotations
 
 import ctypes
-import functools
-import importlib
-from collections.abc import Iterator
 from typing import Any
 
-from npukit.abi.versions import Variant
 from npukit.ioctl import Struct, Union
 
-from .meaning import MODULES
+from .names import parts, structures
 from .record import REGCMD, Block, Memory, Record
 
 _CALLS: dict[str, dict[str, type]] = {
@@ -68,7 +64,7 @@ def _is_number(value: Any) -> bool:
 def _check_block(block: Block) -> None:
     _want("struct", block.struct, str)
     _want("fields", block.fields, dict)
-    kinds = _kinds().get(block.struct, ())
+    kinds = structures().get(block.struct, ())
     if kinds and not any(_fits(kind, block.fields) for kind in kinds):
         raise ValueError(f"these are not the fields of {block.struct}")
     if not kinds:
@@ -110,28 +106,14 @@ def _check_value(value: Any) -> None:
         _want("a field", value, int)
 
 
-@functools.cache
-def _kinds() -> dict[str, tuple[Any, ...]]:
-    """C tag -> the structures that have it: a header has them otherwise in another version."""
-    found: dict[str, dict[Any, None]] = {}
-    for module in sorted(set(MODULES.values())):
-        header = importlib.import_module(f"npukit.abi.{module}")
-        variants: dict[str, type[Variant]] = getattr(header, "VARIANTS", {})
-        for names in (vars(header), *(variant.names() for variant in variants.values())):
-            for value in names.values():
-                if isinstance(value, type) and issubclass(value, (Struct, Union)):
-                    found.setdefault(value.__name__, {})[value] = None
-    return {tag: tuple(kinds) for tag, kinds in found.items()}
-
-
 def _fits(ctype: Any, value: Any) -> bool:
     """Whether a value is what a C type reads as."""
     if issubclass(ctype, (Struct, Union)):
-        parts = dict(_parts(ctype))
+        known = dict(parts(ctype))
         return (
             isinstance(value, dict)
-            and value.keys() == parts.keys()
-            and all(_fits(parts[name], inner) for name, inner in value.items())
+            and value.keys() == known.keys()
+            and all(_fits(known[name], inner) for name, inner in value.items())
         )
     if ctype is ctypes.c_char or getattr(ctype, "_type_", None) is ctypes.c_char:
         return isinstance(value, bytes)
@@ -143,12 +125,3 @@ def _fits(ctype: Any, value: Any) -> bool:
             and all(_fits(ctype._type_, inner) for inner in value)
         )
     return _is_number(value)
-
-
-def _parts(ctype: Any) -> Iterator[tuple[str, Any]]:
-    """The fields, those of an anonymous member in its place."""
-    for name, part, *_bits in ctype._fields_:
-        if name in ctype._anonymous_:
-            yield from _parts(part)
-        else:
-            yield name, part

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TextIO
@@ -20,6 +19,7 @@ from .buffers import Buffers
 from .contents import CHUNK
 from .follow import pointer_names, request_of
 from .meaning import ROLES, Role
+from .names import OPEN, PROT, flags, inner, named
 from .record import PACKET, REGCMD, Block, Memory, Record, escaped, write_header
 from .summary import pair_submits, summarize, to_lines
 
@@ -36,26 +36,14 @@ _HIDDEN = re.compile(r"_*(pad|padding|reserved|rsvd|resv)\d*$")
 _HEX = re.compile(r"(addr|address|vaddr(in|out)|ptr|flags|mask|offset|base)\d*$")
 _HEX_ROLES = frozenset({Role.DMA, Role.OBJECT, Role.OFFSET})
 
-_FLAGS = {
-    ("open", "flags"): (
-        "O_RDONLY",
-        {"O_WRONLY": os.O_WRONLY, "O_RDWR": os.O_RDWR, "O_CLOEXEC": os.O_CLOEXEC},
-    ),
-    ("mmap", "prot"): (
-        "PROT_NONE",
-        {
-            "PROT_READ": _fast.PROT_READ,
-            "PROT_WRITE": _fast.PROT_WRITE,
-            "PROT_EXEC": _fast.PROT_EXEC,
-        },
-    ),
+_FLAGS: dict[tuple[str, str], tuple[str, Mapping[str, int]]] = {
+    ("open", "flags"): ("O_RDONLY", OPEN),
+    ("mmap", "prot"): ("PROT_NONE", PROT),
     ("mmap", "flags"): (
         "0",
         {
-            "MAP_SHARED": _fast.MAP_SHARED,
-            "MAP_PRIVATE": _fast.MAP_PRIVATE,
-            "MAP_ANONYMOUS": _fast.MAP_ANONYMOUS,
-            "MAP_POPULATE": _fast.MAP_POPULATE,
+            name: getattr(_fast, name)
+            for name in ("MAP_SHARED", "MAP_PRIVATE", "MAP_ANONYMOUS", "MAP_POPULATE")
         },
     ),
 }
@@ -112,30 +100,32 @@ def _argument(call: str, name: str, value: Any) -> str:
         return _COMMANDS.get(value, str(value))
     if (call, name) in _FLAGS:
         none, bits = _FLAGS[call, name]
-        names = [flag for flag, bit in bits.items() if value & bit]
-        rest = value & ~sum(bits.values())
-        return "|".join([*names, *([hex(rest)] if rest else [])]) or none
+        return flags(bits, value, none)
     if isinstance(value, str):
         return f'"{escaped(value)}"'
     return _value(name, value, name == "address")
 
 
-def _value(name: str, value: Any, as_hex: bool) -> str:
+def _value(name: str, value: Any, as_hex: bool, struct: str = "") -> str:
+    """A value of a field of ``struct``."""
     if isinstance(value, dict):
-        return _shown(value, {}, frozenset())
+        return _shown(value, inner(struct, name), frozenset())
     if isinstance(value, list):
-        shown = ", ".join(_value(name, element, as_hex) for element in value[:MAX_ELEMENTS])
+        shown = ", ".join(_value(name, each, as_hex, struct) for each in value[:MAX_ELEMENTS])
         return f"[{shown}{', ...' if len(value) > MAX_ELEMENTS else ''}]"
     if isinstance(value, bytes):
         return _data(value, len(value))
+    if isinstance(value, int) and (known := named(struct, name, value)):
+        return known
     if isinstance(value, int) and value >= 0 and (as_hex or _HEX.search(name)):
         return hex(value)
     return str(value)
 
 
-def _shown(fields: dict[str, Any], roles: dict[str, Role], pointers: frozenset[str]) -> str:
+def _shown(fields: dict[str, Any], struct: str, pointers: frozenset[str]) -> str:
+    roles = ROLES.get(struct, {})
     shown = (
-        f"{name}={_value(name, value, name in pointers or roles.get(name) in _HEX_ROLES)}"
+        f"{name}={_value(name, value, name in pointers or roles.get(name) in _HEX_ROLES, struct)}"
         for name, value in fields.items()
         if not _HIDDEN.match(name)
     )
@@ -148,7 +138,7 @@ def _pointers(record: Record) -> Names:
 
 def _fields(block: Block, pointers: Names) -> str:
     names = pointers.get(block.struct, frozenset())
-    shown = _shown(block.fields, ROLES.get(block.struct, {}), names)
+    shown = _shown(block.fields, block.struct, names)
     if block.struct == "fastrpc_invoke" and "sc" in block.fields:
         sc = block.fields["sc"]
         shown += (
@@ -194,7 +184,9 @@ def _memory(name: str, memory: Memory, indent: int, pointers: Names) -> Iterator
         else:
             yield f"{where}: {memory.count} bytes {_data(content, memory.count)}"
     elif all(isinstance(element, int) for element in content):
-        yield f"{where}: {_value('', content, memory.type == 'c_ulong')}"
+        shown = _value("", content, memory.type == "c_ulong")
+        more = f", {memory.count} in all" if memory.count > len(content) else ""
+        yield f"{where}: {shown}{more}"
     else:
         for index, element in enumerate(content[:MAX_ELEMENTS]):
             assert isinstance(element, Block)

@@ -75,6 +75,20 @@ def test_a_path_of_any_bytes_is_one_readable_line() -> None:
     assert f"not seen closed: 3 ({shown})" == list(to_lines(summarize([record])))[-1]
 
 
+def test_an_array_says_how_much_there_was() -> None:
+    """A count may be wild, and its array not read."""
+    memory = {
+        "some": Memory("c_uint", 16, 70, [1, 2]), "none": Memory("c_uint", 16, 1 << 32, []),
+        "all": Memory("c_uint", 16, 1, [1]),
+    }  # fmt: skip
+    record = Record("ioctl", 0, 0, 0, 0, 3, "", sent=Block("x", {}, memory))
+    assert list(to_text([record]))[1:] == [
+        "    some at 0x10: [1, 2], 70 in all",
+        "    none at 0x10: [], 4294967296 in all",
+        "    all at 0x10: [1]",
+    ]
+
+
 def test_what_came_back_is_shown_where_it_differs() -> None:
     fields = {"size": 4096, "handle": 0, "dma_address": 0, "offset": 0}
     record = Record(
