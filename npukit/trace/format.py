@@ -21,7 +21,7 @@ from .follow import pointer_names, request_of
 from .meaning import ROLES, Role
 from .names import OPEN, PROT, flags, inner, named
 from .record import PACKET, REGCMD, Block, Memory, Record, escaped, write_header
-from .summary import pair_submits, summarize, to_lines
+from .summary import pair_submits, summarize, title, to_lines
 
 FORMATS = ("text", "jsonl", "chrome")
 MAX_BYTES = 32
@@ -251,49 +251,68 @@ class Writer:
 
 def to_chrome(records: Iterable[Record]) -> dict[str, Any]:
     """A trace in the trace event format: a slice for each call, one from each submit to the end of
-    its wait, and how many bytes the buffer objects have.
+    its wait with an arrow between the two calls, and how many bytes the buffer objects of each
+    process have.
 
-    Source: "Trace Event Format", which Perfetto reads; times are microseconds.
+    Source: "Trace Event Format", which Perfetto reads. Times are microseconds since the first call,
+    which was at ``start_ns``: as doubles they hold nanoseconds for a hundred days, and Perfetto
+    drops slices that rounding has overlap.
     """
     records = list(records)
+    start = min((record.start_ns for record in records), default=0)
+
+    def at(ns: int) -> float:
+        return (ns - start) / 1000
+
     events: list[dict[str, Any]] = []
     buffers = Buffers()
     for pid in dict.fromkeys(record.pid for record in records):
         name = {"name": f"process {pid}"}
         events.append({"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": name})
-    level = 0
     for record in records:
+        buffers.add(record)
         arguments: dict[str, Any] = {"result": record.result, "call": _call(record)}
         if record.errno:
             arguments["errno"] = record.errno
         events.append(
             {
                 "ph": "X",
-                "name": record.request or record.call,
+                "name": title(record),
                 "cat": record.driver or "system",
                 "pid": record.pid,
                 "tid": record.thread,
-                "ts": record.start_ns / 1000,
+                "ts": at(record.start_ns),
                 "dur": record.duration_ns / 1000,
                 "args": arguments,
             }
         )
-        buffers.add(record)
-        held = sum(bo.size for bo in buffers.living())
-        if held != level:
-            level = held
-            events.append(
-                {
-                    "ph": "C",
-                    "name": "buffer objects",
-                    "pid": record.pid,
-                    "ts": (record.start_ns + record.duration_ns) / 1000,
-                    "args": {"bytes": held},
-                }
-            )
+    levels: dict[int, int] = {}
+    for when, pid, size in sorted(_changes_of_size(buffers)):
+        levels[pid] = levels.get(pid, 0) + size
+        sizes = {"bytes": levels[pid]}
+        events.append(
+            {"ph": "C", "name": "buffer objects", "pid": pid, "ts": at(when), "args": sizes}
+        )
     for index, job in enumerate(pair_submits(records)):
-        common = {"cat": job.driver, "name": "job", "id": index, "pid": job.pid, "tid": job.thread}
-        events.append({"ph": "b", "ts": job.start_ns / 1000, **common})
-        if job.end_ns is not None:
-            events.append({"ph": "e", "ts": job.end_ns / 1000, **common})
-    return {"traceEvents": events, "displayTimeUnit": "ns"}
+        common = {"cat": job.driver or "system", "name": "job"}
+        whose = {"pid": job.pid, "tid": job.thread}
+        span = {**common, **whose, "id2": {"local": index}}
+        events.append({"ph": "b", "ts": at(job.start_ns), **span})
+        if job.end_ns is None:
+            continue
+        events.append({"ph": "e", "ts": at(job.end_ns), **span})
+        if job.waiter is not None:
+            # An arrow ends within the slice that it points to.
+            arrow = {**common, "id": index, "bp": "e"}
+            to = {"pid": job.waiter[0], "tid": job.waiter[1], "ts": at(job.end_ns - 1)}
+            events.append({"ph": "s", "ts": at(job.start_ns), **whose, **arrow})
+            events.append({"ph": "f", **to, **arrow})
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"start_ns": start}}
+
+
+def _changes_of_size(buffers: Buffers) -> Iterator[tuple[int, int, int]]:
+    """(time, process, bytes) of each buffer object that came or went."""
+    for bo in buffers.all:
+        yield bo.created_ns, bo.file[0], bo.size
+        if bo.ended_ns is not None:
+            yield bo.ended_ns, bo.file[0], -bo.size

@@ -26,13 +26,15 @@ NONBLOCK = 1 << 1
 @dataclass(slots=True)
 class Job:
     """A submit that the driver took. ``end_ns`` is when the call that waited for it came back,
-    None where none did. A submit that itself waits ends with itself."""
+    None where none did, and ``waiter`` the process and thread of that call. A submit that itself
+    waits ends with itself, and has no waiter."""
 
     driver: str
     pid: int
     thread: int
     start_ns: int
     end_ns: int | None = None
+    waiter: Key | None = None
 
     @property
     def latency_ns(self) -> int | None:
@@ -69,13 +71,15 @@ def pair_submits(records: Iterable[Record]) -> list[Job]:
         if block is not None and block.struct == "amdxdna_drm_create_hwctx":
             syncobjs[record.file, block.fields["syncobj_handle"]] = block.fields["handle"]
         done = _waited(record, syncobjs)
+        if not done:
+            continue
         left = []
         for job, file, names, number in waiting:
             if any(
                 file == awaited and (not names or name in names) and number <= reached
                 for awaited, name, reached in done
             ):
-                job.end_ns = end
+                job.end_ns, job.waiter = end, (record.pid, record.thread)
             else:
                 left.append((job, file, names, number))
         waiting = left
@@ -154,6 +158,11 @@ class Summary:
     closes_seen: bool = True
 
 
+def title(record: Record) -> str:
+    """What a call is called: its request, or that one's number, or the call."""
+    return record.request or (f"{record.number:#010x}" if record.number else record.call)
+
+
 def summarize(records: Iterable[Record]) -> Summary:
     """Sum up a whole trace."""
     records = list(records)
@@ -161,8 +170,7 @@ def summarize(records: Iterable[Record]) -> Summary:
     kinds: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         buffers.add(record)
-        name = record.request or (f"{record.number:#010x}" if record.number else record.call)
-        kinds.setdefault((record.driver, name), []).append(record)
+        kinds.setdefault((record.driver, title(record)), []).append(record)
     requests = []
     for (driver, name), calls in sorted(kinds.items()):
         errors: dict[str, int] = {}

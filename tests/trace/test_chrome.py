@@ -23,10 +23,12 @@ def check(text: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
 
     trace = json.loads(text, parse_constant=refuse)
-    assert set(trace) == {"traceEvents", "displayTimeUnit"}
+    assert set(trace) == {"traceEvents", "displayTimeUnit", "otherData"}
     assert trace["displayTimeUnit"] in ("ms", "ns")
     slices: dict[tuple[int, int], list[tuple[float, float]]] = {}
-    open_: dict[tuple[str, Any], dict[str, Any]] = {}
+    open_: dict[tuple[Any, ...], dict[str, Any]] = {}
+    arrows: dict[int, dict[str, Any]] = {}
+    where: list[tuple[int, int, float]] = []
     for event in trace["traceEvents"]:
         phase = event["ph"]
         assert isinstance(event["name"], str)
@@ -42,7 +44,7 @@ def check(text: str) -> None:
         # Microseconds; as a double they still tell nanoseconds apart.
         assert isinstance(event["ts"], int | float)
         assert math.isfinite(event["ts"])
-        assert 0 <= event["ts"] < 1e15
+        assert 0 <= event["ts"] < 2**53 / 1000
         if phase == "X":
             assert isinstance(event["dur"], int | float)
             assert math.isfinite(event["dur"])
@@ -53,15 +55,27 @@ def check(text: str) -> None:
             assert event["args"]
             assert all(isinstance(value, int | float) for value in event["args"].values())
         elif phase == "b":
-            key = event["cat"], event["id"]
+            key = event["cat"], event["pid"], event["id2"]["local"]
             assert key not in open_
             open_[key] = event
         elif phase == "e":
-            begun = open_.pop((event["cat"], event["id"]))
+            begun = open_.pop((event["cat"], event["pid"], event["id2"]["local"]))
             assert (begun["name"], begun["pid"]) == (event["name"], event["pid"])
             assert begun["ts"] <= event["ts"]
+        elif phase == "s":
+            assert event["id"] not in arrows
+            arrows[event["id"]] = event
+        elif phase == "f":
+            assert event["bp"] == "e"
+            assert arrows.pop(event["id"])["ts"] <= event["ts"]
         else:
             raise AssertionError(f"phase {phase}")
+        if phase in "sf":
+            where.append((event["pid"], event["tid"], event["ts"]))
+    assert not arrows
+    for pid, tid, ts in where:
+        inside = (start <= ts < end for start, end in slices[pid, tid])
+        assert any(inside), "an arrow outside all slices"
     for row in slices.values():
         ends: list[float] = []
         for start, end in sorted(row, key=lambda span: (span[0], -span[1])):
@@ -79,6 +93,70 @@ def test_a_trace_of_the_smoke_test_keeps_to_the_format(smoke_trace: Trace, name:
     events = json.loads(text)["traceEvents"]
     named = {event["pid"] for event in events if event["ph"] == "M"}
     assert named == {record.pid for record in records}
+    calls = [event for event in events if event["ph"] == "X"]
+    start = json.loads(text)["otherData"]["start_ns"]
+    # Perfetto makes nanoseconds of them again.
+    assert [(round(e["ts"] * 1000) + start, round(e["dur"] * 1000)) for e in calls] == [
+        (record.start_ns, record.duration_ns) for record in records
+    ]
+
+
+WAITS = {"rocket": "DRM_IOCTL_ROCKET_PREP_BO", "amdxdna": "DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT"}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_an_arrow_leads_from_each_submit_to_its_wait(smoke_trace: Trace, name: str) -> None:
+    records = smoke_trace(name)
+    events = to_chrome(records)["traceEvents"]
+    calls = [event for event in events if event["ph"] == "X"]
+
+    def call(at: dict[str, Any]) -> str:
+        return str(
+            next(
+                event["name"]
+                for event in calls
+                if (event["pid"], event["tid"]) == (at["pid"], at["tid"])
+                and event["ts"] <= at["ts"] < event["ts"] + event["dur"]
+            )
+        )
+
+    ends = {event["id"]: event for event in events if event["ph"] == "f"}
+    begins = [event for event in events if event["ph"] == "s"]
+    submits = [event for event in calls if event["name"].endswith(("_SUBMIT", "_EXEC_CMD"))]
+    assert len(begins) == len(submits)
+    assert [call(event) for event in begins] == [event["name"] for event in submits]
+    assert {call(ends[event["id"]]) for event in begins} == {WAITS[name]}
+
+
+def test_nanoseconds_are_kept_on_a_machine_that_is_up_for_years() -> None:
+    """Perfetto drops slices that overlap."""
+    years = 10**17
+    records = [Record("close", years + 3 * n, 3, 5, 5, n, "rocket") for n in range(1000)]
+    text = json.dumps(to_chrome(records))
+    check(text)
+    calls = [event for event in json.loads(text)["traceEvents"] if event["ph"] == "X"]
+    assert [round(event["ts"] * 1000) for event in calls] == list(range(0, 3000, 3))
+
+
+def test_buffers_are_counted_by_process_and_unknown_requests_by_number() -> None:
+    def create(pid: int, start: int, size: int) -> Record:
+        fields = {"size": size, "handle": 1, "dma_address": 0, "offset": 0}
+        block = Block("drm_rocket_create_bo", fields)
+        name = "DRM_IOCTL_ROCKET_CREATE_BO"
+        return Record("ioctl", start, 1, pid, pid, 3, "rocket", {}, 1, name, block)
+
+    records = [
+        create(5, 1000, 4096), create(6, 2000, 8192), Record("close", 3000, 1, 5, 5, 3, "rocket"),
+        Record("ioctl", 4000, 1, 5, 5, 4, "", {"arg": 7}, 0xC0107A55, result=-1, errno="ENOTTY"),
+    ]  # fmt: skip
+    trace = to_chrome(records)
+    check(json.dumps(trace))
+    assert [
+        (event["ts"], event["pid"], event["args"]["bytes"])
+        for event in trace["traceEvents"]
+        if event["ph"] == "C"
+    ] == [(0, 5, 4096), (1, 6, 8192), (2, 5, 0)]
+    assert [e["name"] for e in trace["traceEvents"] if e["ph"] == "X"][3] == "0xc0107a55"
 
 
 def odd() -> list[Record]:

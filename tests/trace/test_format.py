@@ -134,8 +134,8 @@ def test_every_smoke_trace_becomes_text_and_a_chrome_trace(smoke_trace: Trace) -
         events = trace["traceEvents"]
         assert sum(event["ph"] == "X" for event in events) == len(records)
         assert all(event["dur"] >= 0 for event in events if event["ph"] == "X")
-        begins = [event["id"] for event in events if event["ph"] == "b"]
-        assert begins == [event["id"] for event in events if event["ph"] == "e"]
+        begins = [event["id2"]["local"] for event in events if event["ph"] == "b"]
+        assert begins == [event["id2"]["local"] for event in events if event["ph"] == "e"]
         assert len(begins) >= 4
         levels = [event["args"]["bytes"] for event in events if event["ph"] == "C"]
         assert name == "fastrpc-cdsp" or (max(levels) > 1 << 19 and levels[-1] <= 64 << 20)
