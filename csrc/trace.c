@@ -405,13 +405,9 @@ static void keep_child(struct task *task, const struct syscall_info *info)
 {
     uint64_t flags = info->entry.args[0], address = flags;
     if (info->entry.nr == __NR_clone3) {
-        struct iovec here = {&flags, sizeof(flags)};
-        struct iovec there = {(void *)(uintptr_t)address, sizeof(flags)};
-        if (read_memory(task->tid, address, &flags, sizeof(flags)) > 0 && flags & UNTRACED) {
-            flags &= ~(uint64_t)UNTRACED;
-            if (process_vm_writev(task->tid, &here, 1, &there, 1, 0) < 0)
-                return;
-        }
+        /* Also where the program itself may not write. */
+        if (read_memory(task->tid, address, &flags, sizeof(flags)) > 0 && flags & UNTRACED)
+            ptrace(PTRACE_POKEDATA, task->tid, address, flags & ~(uint64_t)UNTRACED);
         return;
     }
     struct user_regs_struct regs;
@@ -435,7 +431,7 @@ static void enter(struct npukit_trace *trace, struct task *task, const struct sy
         return;
     }
     task->mapping = nr == __NR_mmap;
-    int buffers = args[5] >> 32 != 0 || args[3] & MAP_SHARED;
+    int buffers = (args[5] >> 32 != 0 || args[3] & MAP_SHARED) && !(args[3] & MAP_ANONYMOUS);
     if (task->mapping ? !buffers || (int)args[4] < 0
                       : nr != __NR_ioctl || !npu_type((uint32_t)args[1]))
         return;

@@ -39,7 +39,7 @@ struct npukit_trace_event {
     int32_t access; /* O_RDONLY, O_WRONLY, O_RDWR */
     int32_t before, after; /* bytes of the argument then; -1: none could be read */
     uint32_t room;
-    char path[96];        /* what the descriptor is; "" where an earlier event has told */
+    char path[256];       /* what the descriptor is; "" where an earlier event has told */
     unsigned char data[]; /* `before`, and from `room` on `after` */
 };
 

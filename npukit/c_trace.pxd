@@ -30,7 +30,7 @@ cdef extern from "trace.h" nogil:
         uint32_t mode
         int32_t access, before, after
         uint32_t room
-        char path[96]
+        char path[256]
         unsigned char data[]
 
     npukit_trace *npukit_trace_new(const uint64_t *flat, size_t count)

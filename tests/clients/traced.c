@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -196,13 +197,18 @@ int main(int argc, char **argv)
         }
         wait_for(child);
     } else if (!strcmp(how, "untraced3")) {
-        struct clone_args args = {.flags = CLONE_UNTRACED, .exit_signal = SIGCHLD};
+        /* Where no one may write. */
+        static const struct clone_args args = {.flags = CLONE_UNTRACED, .exit_signal = SIGCHLD};
         child = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
         if (child == 0) {
             ask(fd, 2);
             _exit(0);
         }
         wait_for(child);
+    } else if (!strcmp(how, "anonymous")) {
+        /* The descriptor of such a mapping means nothing. */
+        mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, fd, (off_t)1 << 32);
+        ask(fd, 2);
     } else {
         return 2;
     }

@@ -9,6 +9,7 @@ import mmap
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -292,7 +293,18 @@ def created(records: list[Record]) -> list[int]:
 
 @pytest.mark.parametrize(
     "how",
-    ["fork", "vfork", "exec", "threads", "exec-thread", "dup", "untraced", "untraced3", "close"],
+    [
+        "fork",
+        "vfork",
+        "exec",
+        "threads",
+        "exec-thread",
+        "dup",
+        "untraced",
+        "untraced3",
+        "close",
+        "anonymous",
+    ],
 )
 def test_processes_and_threads_are_followed(trace: Any, client: Path, how: str) -> None:
     result, records = trace("rocket", client, how)
@@ -304,6 +316,8 @@ def test_processes_and_threads_are_followed(trace: Any, client: Path, how: str) 
     if how in ("fork", "vfork", "dup", "untraced", "untraced3"):
         # The same open file in another process, or by another number.
         assert calls == ["open", "ioctl", "dup", "ioctl"]
+    if how == "anonymous":
+        assert calls == ["open", "ioctl", "ioctl"]
     assert (len({record.pid for record in records}) == 2) == (
         how in ("fork", "vfork", "untraced", "untraced3")
     )
@@ -343,6 +357,20 @@ def test_mappings_of_nodes_are_traced(trace: Any) -> None:
     assert {r.arguments["offset"] for r in records if r.call == "mmap" and not r.driver} == {
         1 << 32
     }
+
+
+def test_a_long_path_is_told_whole(trace: Any, client: Path, tmp_path: Path) -> None:
+    """As a program in a chroot has it."""
+    node = tmp_path / ("x" * 100) / "node"
+    node.parent.mkdir()
+    try:
+        os.mknod(node, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        os.close(os.open(node, os.O_RDWR))
+    except PermissionError:
+        pytest.skip("not allowed to make or open device nodes")
+    code = "import fcntl, os, sys; fcntl.ioctl(os.open(sys.argv[1], 2), 0xC0186440, bytes(24))"
+    _result, records = trace("rocket", sys.executable, "-c", code, node)
+    assert [r.arguments["path"] for r in records if r.call == "open"] == [str(node)]
 
 
 def test_death_at_any_moment(trace: Any, client: Path) -> None:
