@@ -180,12 +180,16 @@ class Outside(Interpreter):
         """It has ended with a value or the errno ``code``. ``data``: as for begins(), where it may
         have changed. ``lost``: its thread died."""
         after = None
+        hint = "the thread died in the call" if lost else ""
         sent, image = asked.sent, asked.image
         if sent is not None and image is not None and not lost:
             if data is None or len(data) != len(image):
                 data = self.read(asked.file[0], asked.argument, len(image))
             if data is not None:
                 after = self.after(asked.file, asked.ctype, image, data, sent, bool(code))
+            elif not code:
+                # What was sent is not what it gave.
+                lost, hint = True, "what the call gave cannot be read"
         record = self.ioctl(
             asked.file,
             asked.number,
@@ -197,7 +201,7 @@ class Outside(Interpreter):
             thread=asked.thread,
             arguments={"arg": asked.argument} if sent is None else {},
             result=-1 if lost else value,
-            hint="the thread died in the call" if lost else "",
+            hint=hint,
         )
         self._reopened(record)
         self._add(record)
@@ -236,7 +240,8 @@ class Outside(Interpreter):
     # What follows from it.
 
     def _add(self, record: Record) -> None:
-        self.buffers.add(record)
+        if record.answered:
+            self.buffers.add(record)
         if record.call == "ioctl" and not record.errno and record.driver not in ("", "drm"):
             self.drivers.setdefault(record.file, record.driver)
         self._sink(self.shown(record))

@@ -92,7 +92,7 @@ def trace_program(
             tracer, lambda: tracer.launch(command), Outside(sink, contents=contents), root, stopping
         )
     if error:
-        raise CannotTrace(error, f"cannot trace here: {os.strerror(error)}")
+        raise CannotTrace(error, f"cannot trace here: {_why(error, os.getpid())}")
     if tracer.exec_error:
         code = tracer.exec_error
         raise OSError(code, os.strerror(code), command[0])
@@ -130,7 +130,22 @@ def trace_process(
             tracer, lambda: tracer.attach(pid), Outside(add, contents=contents), root, stopping
         )
     if error:
-        raise CannotTrace(error, f"cannot trace {pid}: {os.strerror(error)}")
+        raise CannotTrace(error, f"cannot trace {pid}: {_why(error, pid)}")
+
+
+def _why(error: int, pid: int) -> str:
+    """A process has one tracer, and with it all that it starts."""
+    text = os.strerror(error)
+    with contextlib.suppress(OSError):
+        thread = _status(pid, "TracerPid")
+        if thread:
+            text += f" (process {_status(thread, 'Tgid')} traces it already)"
+    return text
+
+
+def _status(pid: int, name: str) -> int:
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(f"{name}:"))
 
 
 @contextlib.contextmanager

@@ -107,6 +107,11 @@ class Record:
         return self.pid, self.fd
 
     @property
+    def answered(self) -> bool:
+        """Whether it is known what the call gave; not where a thread died in it."""
+        return self.result != -1 or bool(self.errno)
+
+    @property
     def after(self) -> Block | None:
         """The structure after the call, changed or not."""
         return self.received or self.sent

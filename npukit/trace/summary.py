@@ -51,7 +51,7 @@ def pair_submits(records: Iterable[Record]) -> list[Job]:
     waiting: list[tuple[Job, Key, frozenset[int], int]] = []
     syncobjs: dict[tuple[Key, int], int] = {}
     for record in records:
-        if record.errno:
+        if record.errno or not record.answered:
             continue
         end = record.start_ns + record.duration_ns
         block = record.after
@@ -169,7 +169,8 @@ def summarize(records: Iterable[Record]) -> Summary:
     buffers = Buffers()
     kinds: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        buffers.add(record)
+        if record.answered:
+            buffers.add(record)
         kinds.setdefault((record.driver, title(record)), []).append(record)
     requests = []
     for (driver, name), calls in sorted(kinds.items()):

@@ -2,12 +2,14 @@
 """What jobs are made of in the buffers that another process has mapped: a plain file is its node,
 and its requests are told as if a driver had answered them."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from ctypes import addressof
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from npukit.abi import amdxdna, dma_heap, fastrpc, rknpu, rocket
 from npukit.trace.contents import CHUNK, Contents
 from npukit.trace.outside import Outside, What
 from npukit.trace.record import PACKET, REGCMD, Block, Memory, Record
+from npukit.trace.summary import pair_submits, summarize
 
 WORDS = [0x0201_0000_0000_0000 | n << 16 | 0x1010 for n in range(40)]
 ROCKET = [
@@ -167,3 +170,28 @@ def test_a_dma_buf_is_read_through_its_descriptor(monkeypatch: pytest.MonkeyPatc
     assert [(c.handle, c.offset, c.content) for c in invoke().data] == [(memory, 4096, page)]
     os.close(memory)
     assert invoke().data == []
+
+
+def test_an_answer_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    """What was sent is not the buffer object that the driver made."""
+    client = Client(tmp_path / "node")
+    client.process.communicate(timeout=20)
+    records: list[Record] = []
+    outside = Outside(records.append)
+    create, pid = rocket.DRM_IOCTL_ROCKET_CREATE_BO, client.process.pid
+    what = What("rocket", str(client.node), os.O_RDWR, (1, 2, 0))
+    sent = bytes(rocket.drm_rocket_create_bo(size=4096))
+    for code, lost in ((0, False), (0, True), (errno.ENOMEM, False)):
+        asked = outside.begins((pid, 3), 1, what, int(create), 4096, 0, sent)
+        outside.ended(asked, 0, 0, -1 if code or lost else 0, code, lost=lost)
+    assert [(record.result, record.errno, record.hint) for record in records[1:]] == [
+        (-1, "", "what the call gave cannot be read"),
+        (-1, "", "the thread died in the call"),
+        (-1, "ENOMEM", records[-1].hint),
+    ]
+    assert outside.buffers.all == summarize(records).buffers == []
+    submit = Block("fastrpc_invoke", fastrpc.fastrpc_invoke().asdict())
+    request = fastrpc.FASTRPC_IOCTL_INVOKE
+    invoke = Record("ioctl", 0, 0, 1, 1, 3, "fastrpc", {}, int(request), request.name, submit)
+    assert len(pair_submits([invoke])) == 1
+    assert pair_submits([replace(invoke, result=-1)]) == []

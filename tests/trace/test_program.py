@@ -379,6 +379,8 @@ def test_death_at_any_moment(trace: Any, client: Path) -> None:
     assert (result.returncode, result.stdout) == (7, "done\n"), result.stderr
     # One request of the program itself behind each death; how far its children came is chance.
     assert [size for size in created(records) if size >= 1000] == list(range(1000, 1000 + kills))
+    # No buffer object comes of what nobody answered.
+    assert summarize(records).buffers == []
 
 
 def test_signals_and_stops_pass(trace: Any, client: Path) -> None:
@@ -655,6 +657,9 @@ def test_a_running_process_is_traced_and_goes_on(tmp_path: Path, client: Path) -
         try:
             status = Path(f"/proc/{program.pid}/status")
             wait_until(lambda: "TracerPid:\t0\n" not in status.read_text(), 20)
+            other = start([*command[:3], "trace", "-p", str(program.pid)])
+            assert other.returncode == 125
+            assert other.stderr.endswith(f"(process {tracer.pid} traces it already)\n")
             for number in (2, 3):
                 program.stdin.write(f"{number}\n")
                 assert program.stdout.readline() == "done\n"
