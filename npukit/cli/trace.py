@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -13,15 +14,15 @@ from typing import Any, TextIO
 import click
 
 SIMULATED = {
-    "rknpu": "rknpu",
-    "rocket": "rocket",
-    "amdxdna_accel_driver": "amdxdna",
-    "fastrpc": "fastrpc-cdsp",
-    "dma_heap": "dma_heap",
-    "udmabuf": "udmabuf",
-    "wrapfd": "wrapfd",
+    "rknpu": ("rknpu",),
+    "rocket": ("rocket",),
+    "amdxdna_accel_driver": ("amdxdna", "amdxdna-npu1"),
+    "fastrpc": ("fastrpc-cdsp",),
+    "dma_heap": ("dma_heap",),
+    "udmabuf": ("udmabuf",),
+    "wrapfd": ("wrapfd",),
 }
-"""Driver -> the simulated device that has it."""
+"""Driver -> the simulated devices that have it."""
 
 
 def _load(path: str) -> list[Any]:
@@ -157,7 +158,8 @@ def show(file: str, form: str) -> None:
 @trace.command()
 @click.argument("file", type=click.Path(dir_okay=False))
 def replay(file: str) -> None:
-    """Play the trace FILE on a simulated machine with the devices that it opens, and compare.
+    """Play the trace FILE on a simulated machine with the devices that it opens, and compare. Of
+    several NPUs that one driver serves, it is the one that answers most alike.
 
     What the simulated drivers would have printed is printed, too: some hide that a job failed. Exit
     status 0 when every call answered as recorded.
@@ -168,17 +170,30 @@ def replay(file: str) -> None:
     from npukit.trace.replay import replay as play
 
     records = _load(file)
-    devices = {}
+    candidates: dict[str, tuple[str, ...]] = {}
     for path, driver in opened(records).items():
         if driver not in SIMULATED:
             raise click.ClickException(f"{path}: nothing simulates {driver or 'its driver'}")
-        devices[path] = "rknpu-misc" if path == RKNPU_NODE else SIMULATED[driver]
-    kernel = SimKernel(tuple(dict.fromkeys(devices.values())))
-    nodes = {path: kernel.path(name) for path, name in devices.items()}
-    differences = play(records, kernel, nodes)
+        candidates[path] = ("rknpu-misc",) if path == RKNPU_NODE else SIMULATED[driver]
+
+    def run(devices: tuple[str, ...]) -> tuple[list[Any], list[str]]:
+        kernel = SimKernel(tuple(dict.fromkeys(devices)))
+        nodes = dict(zip(candidates, map(kernel.path, devices), strict=True))
+        return play(records, kernel, nodes), kernel.log
+
+    # No request tells the generation of every NPU: it is the one that answers alike.
+    best = None
+    for devices in itertools.product(*candidates.values()):
+        found = run(devices)
+        if best is None or len(found[0]) < len(best[0]):
+            best = found
+        if not best[0]:
+            break
+    assert best is not None
+    differences, log = best
     for difference in differences:
         click.echo(difference)
-    for line in kernel.log:
+    for line in log:
         click.echo(f"log: {line}")
     click.echo(f"{len(records)} calls, {len(differences)} differences")
     sys.exit(bool(differences))
