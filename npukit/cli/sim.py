@@ -97,8 +97,10 @@ def run(
             from npukit.trace.format import Writer
             from npukit.trace.outside import Supervised
 
+            from .trace import written
+
             text = trace_to == "-"
-            file = sys.stderr if text else stack.enter_context(open(trace_to, "w"))
+            file = stack.enter_context(written(None if text else trace_to))
             writer = Writer(file, "text" if text else "jsonl")
             watcher = Supervised(writer, contents=Contents() if data else None)
         try:
@@ -125,16 +127,10 @@ def run(
                 )
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--device") from None
+        if watcher is not None and watcher.error is not None:
+            raise watcher.error
         if writer is not None:
-            try:
-                writer.close()
-                file.flush()
-            except OSError as error:
-                problem = f"{trace_to}: the trace is not whole: {error.strerror}"
-                click.echo(f"npukit sim run: {problem}", err=True)
-                # What is left in its buffer would fail again.
-                with contextlib.suppress(OSError):
-                    file.close()
+            writer.close()
             if writer.empty and status not in (CANNOT_RUN, 126, 127):
                 click.echo("npukit sim run: no request to an NPU was seen", err=True)
     sys.exit(status)

@@ -36,7 +36,7 @@ def _load(path: str) -> list[Any]:
 
 
 @contextlib.contextmanager
-def _written(path: str | None) -> Iterator[TextIO]:
+def written(path: str | None) -> Iterator[TextIO]:
     """A new file, or standard error; an error of writing names the file."""
     if path is None:
         yield sys.stderr
@@ -108,7 +108,7 @@ def run(
     status = 0
     traced = True
     contents = Contents() if data else None
-    with _written(output) as file:
+    with written(output) as file:
         writer = Writer(file, form)
         try:
             if pid is not None:

@@ -332,7 +332,18 @@ class Supervised(Outside):
         limit: int = LIMIT,
         contents: Contents | None = None,
     ) -> None:
-        super().__init__(sink, limit, contents)
+        self.error: OSError | None = None
+        """Why the sink takes no more records: no request is to fail for that."""
+
+        def guarded(record: Record) -> None:
+            if self.error is not None:
+                return
+            try:
+                sink(record)
+            except OSError as error:
+                self.error = error
+
+        super().__init__(guarded, limit, contents)
         self._files: dict[tuple[int, ...], OpenFile] = {}
         self._told: OpenFile
         """That of the request of which something is told now."""

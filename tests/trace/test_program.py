@@ -434,19 +434,6 @@ def test_what_a_dsp_does_to_a_dma_buf_is_recorded(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout
 
 
-def test_a_full_disk_is_not_the_programs_trouble() -> None:
-    npukit = [sys.executable, "-m", "npukit"]
-    run = [*npukit, "sim", "run", "--device", "rocket", "--trace=/dev/full", "--data", "--"]
-    result = start([*run, *npukit, "smoke", "--json"])
-    assert result.returncode == 0, result.stderr
-    assert (
-        result.stderr == "npukit sim run: the trace ends here: [Errno 28] No space left on device\n"
-    )
-    result = start([*run, "sh", "-c", "exit 3"])
-    assert result.returncode == 3
-    assert "/dev/full: the trace is not whole: No space left on device\n" in result.stderr
-
-
 CLOSES = """
 import os, sys
 from npukit.abi import drm
@@ -634,6 +621,15 @@ def test_a_sink_that_fails_does_not_hurt_the_program(tmp_path: Path, client: Pat
     result = start([*command, str(client), "threads"])
     assert result.stdout == "done\n"
     assert "No space left" in result.stderr
+
+
+def test_nor_does_one_that_fails_in_a_simulated_machine() -> None:
+    npukit = [sys.executable, "-m", "npukit"]
+    command = [*npukit, "smoke", "--json", "--device", "/dev/accel/accel0"]
+    result = simulated(Path("/dev/full"), "rocket", *command)
+    assert json.loads(result.stdout)["passed"]
+    assert result.returncode == 1
+    assert result.stderr == "npukit: /dev/full: No space left on device\n"
 
 
 def test_another_driver_of_the_same_type_is_left_out(trace: Any, client: Path) -> None:
