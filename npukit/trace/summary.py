@@ -144,18 +144,19 @@ class Summary:
     """What a trace comes to.
 
     ``leaked`` are buffer objects that no request gave back, those that the file's end took with it
-    included; ``open_files`` (descriptor, what) and ``mappings`` (address, bytes) are what was left
-    at the end. ``closes_seen``: whether the trace has each close and munmap; one from outside,
-    which concludes that files were opened, has not.
+    included; ``open_files`` (process and descriptor, what) and ``mappings`` (process and address,
+    bytes) are what was left at the end. ``closes_seen``: whether the trace has each close and
+    munmap; one from outside, which concludes that files were opened, has not.
     """
 
     requests: list[Requests]
     buffers: list[Bo]
     jobs: list[Job]
     leaked: list[Bo]
-    open_files: list[tuple[int, str]]
-    mappings: list[tuple[int, int]]
+    open_files: list[tuple[Key, str]]
+    mappings: list[tuple[Key, int]]
     closes_seen: bool = True
+    processes: int = 1
 
 
 def title(record: Record) -> str:
@@ -185,14 +186,19 @@ def summarize(records: Iterable[Record]) -> Summary:
         buffers.all,
         pair_submits(records),
         [bo for bo in buffers.all if bo.ended_ns is None or bo.closed],
-        sorted((fd, file.what) for (_pid, fd), file in buffers.files.items()),
-        [(address, length) for (_pid, address), (length, _bo) in buffers.maps.items()],
+        sorted((key, file.what) for key, file in buffers.files.items()),
+        [(key, length) for key, (length, _bo) in buffers.maps.items()],
         not any(record.call in ("open", "dup") and not record.duration_ns for record in records),
+        len({record.pid for record in records}),
     )
 
 
 def to_lines(summary: Summary) -> Iterator[str]:
-    """The summary as text."""
+    """The summary as text, which says whose each thing is where there are several processes."""
+
+    def whose(pid: int) -> str:
+        return f", process {pid}" if summary.processes > 1 else ""
+
     yield "calls:"
     for kind in summary.requests:
         errors = "".join(f", {count} {name}" for name, count in kind.errors.items())
@@ -202,7 +208,7 @@ def to_lines(summary: Summary) -> Iterator[str]:
         )
     yield f"buffer objects: {len(summary.buffers)}"
     for bo in summary.buffers:
-        yield "  " + _bo(bo)
+        yield f"  {_bo(bo)}{whose(bo.file[0])}"
     done = [job.latency_ns for job in summary.jobs if job.latency_ns is not None]
     yield f"submits: {len(summary.jobs)}, {len(done)} waited for"
     if done:
@@ -212,12 +218,13 @@ def to_lines(summary: Summary) -> Iterator[str]:
             f"{min(done) / 1000:.1f} to {max(done) / 1000:.1f} us"
         )
     for bo in summary.leaked:
-        yield f"leaked: {_bo(bo)}"
-    for fd, what in summary.open_files:
-        yield f"{'left open' if summary.closes_seen else 'not seen closed'}: {fd} ({escaped(what)})"
-    for address, length in summary.mappings:
+        yield f"leaked: {_bo(bo)}{whose(bo.file[0])}"
+    for (pid, fd), what in summary.open_files:
+        opened = "left open" if summary.closes_seen else "not seen closed"
+        yield f"{opened}: {fd} ({escaped(what)}){whose(pid)}"
+    for (pid, address), length in summary.mappings:
         mapped = "left mapped" if summary.closes_seen else "not seen unmapped"
-        yield f"{mapped}: {length} bytes at {address:#x}"
+        yield f"{mapped}: {length} bytes at {address:#x}{whose(pid)}"
 
 
 def _bo(bo: Bo) -> str:

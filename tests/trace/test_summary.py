@@ -8,7 +8,7 @@ from npukit.abi import rknpu, rocket
 from npukit.devices import open_device
 from npukit.devices.rknpu import RknpuDevice
 from npukit.sim import SimKernel
-from npukit.trace.record import Record
+from npukit.trace.record import Block, Record
 from npukit.trace.recorder import Recorder
 from npukit.trace.summary import pair_submits, summarize, to_lines
 
@@ -50,8 +50,8 @@ def test_leaks_are_listed() -> None:
         summary = summarize(records)
         leaked = [(bo.handle, bo.size, bo.closed) for bo in summary.leaked]
         assert leaked == [(1, 4096, False), (2, 8192, False), (lost.handle, 4096, True)]
-        assert summary.open_files == [(first, kernel.path("rocket"))]
-        assert summary.mappings == [(address, 8192)]
+        assert summary.open_files == [((os.getpid(), first), kernel.path("rocket"))]
+        assert summary.mappings == [((os.getpid(), address), 8192)]
         text = list(to_lines(summary))
         assert f"left open: {first} ({kernel.path('rocket')})" in text
         assert f"left mapped: 8192 bytes at {address:#x}" in text
@@ -64,6 +64,32 @@ def test_leaks_are_listed() -> None:
         recorded.munmap(mapping)
         recorded.close(copy)
         assert len([bo for bo in summarize(records).leaked if bo.closed]) == 3
+
+
+def test_what_is_left_is_told_by_process_where_there_are_several() -> None:
+    def left(*pids: int) -> list[str]:
+        records = []
+        for pid in pids:
+            fields = rocket.drm_rocket_create_bo(size=4096, handle=1).asdict()
+            sent = Block("drm_rocket_create_bo", fields)
+            opening = {"path": "/dev/x", "flags": 2}
+            mapping = {"length": 4096, "offset": 1 << 32, "prot": 3, "flags": 1}
+            records += [
+                Record("open", 0, 1, pid, pid, -1, "rocket", opening, result=3),
+                Record("ioctl", 0, 1, pid, pid, 3, "rocket", sent=sent),
+                Record("mmap", 0, 1, pid, pid, 3, "rocket", mapping, result=1 << 16),
+            ]
+        lines = to_lines(summarize(records))
+        return [line for line in lines if line.startswith(("leaked", "left"))]
+
+    first = [
+        "leaked: rocket 1 of 4096 bytes at 0x0, held to the end",
+        "left open: 3 (/dev/x)",
+        "left mapped: 4096 bytes at 0x10000",
+    ]
+    assert left(5) == first
+    both = [f"{line}, process {pid}" for line in first for pid in (5, 6)]
+    assert left(5, 6) == both
 
 
 def test_exported_buffers_are_followed() -> None:
