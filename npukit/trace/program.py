@@ -162,7 +162,8 @@ def _signals(
         yield
     finally:
         for number, action in before.items():
-            signal.signal(number, action)
+            # None is a handler that is not Python's: it cannot be put back.
+            signal.signal(number, signal.SIG_DFL if action is None else action)
 
 
 def _follow(
