@@ -24,6 +24,10 @@ from .summary import NONBLOCK, numbers, written
 _DRIVERS = {module: driver for driver, module in MODULES.items()}
 _ERRORS = {
     **errno.errorcode,
+    # Of two names that of the kernel; and what drivers let out that no program is to see.
+    errno.EDEADLK: "EDEADLK",
+    errno.EOPNOTSUPP: "EOPNOTSUPP",
+    524: "ENOTSUPP",
     # What a signal leaves: the kernel makes the call again, or answers EINTR.
     512: "ERESTARTSYS",
     513: "ERESTARTNOINTR",

@@ -19,6 +19,7 @@ from support import ROOT
 import npukit.trace.outside as outside_module
 from npukit.abi import amdxdna, dma_heap, fastrpc, rknpu, rocket
 from npukit.trace.contents import CHUNK, Contents
+from npukit.trace.interpret import error_name
 from npukit.trace.outside import Outside, What
 from npukit.trace.record import PACKET, REGCMD, Block, Memory, Record
 from npukit.trace.summary import pair_submits, summarize
@@ -195,3 +196,9 @@ def test_an_answer_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     invoke = Record("ioctl", 0, 0, 1, 1, 3, "fastrpc", {}, int(request), request.name, submit)
     assert len(pair_submits([invoke])) == 1
     assert pair_submits([replace(invoke, result=-1)]) == []
+
+
+def test_errors_have_the_names_of_the_kernel() -> None:
+    """Where Python has another of the same number, or none."""
+    names = [error_name(code) for code in (0, 35, 95, 524, 512, 9999)]
+    assert names == ["", "EDEADLK", "EOPNOTSUPP", "ENOTSUPP", "ERESTARTSYS", "9999"]
