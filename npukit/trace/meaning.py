@@ -96,6 +96,25 @@ ROLES: dict[str, dict[str, Role]] = {
     },
     "amdxdna_drm_sync_bo": {"handle": Role.HANDLE},
     "amdxdna_drm_exec_cmd": {"cmd_handles": Role.HANDLE, "args": Role.HANDLE},
+    "drm_ivpu_bo_create": {"handle": Role.HANDLE, "vpu_addr": Role.DMA},
+    "drm_ivpu_bo_create_from_userptr": {"handle": Role.HANDLE, "vpu_addr": Role.DMA},
+    "drm_ivpu_bo_info": {
+        "handle": Role.HANDLE,
+        "vpu_addr": Role.DMA,
+        "mmap_offset": Role.OFFSET,
+    },
+    "drm_ivpu_submit": {"buffers_ptr": Role.HANDLE},
+    "drm_ivpu_cmdq_submit": {"buffers_ptr": Role.HANDLE},
+    "drm_ivpu_bo_wait": {"handle": Role.HANDLE, "timeout_ns": Role.DEADLINE},
+    "qaic_create_bo": {"handle": Role.HANDLE},
+    "qaic_mmap_bo": {"handle": Role.HANDLE, "offset": Role.OFFSET},
+    "qaic_execute_entry": {"handle": Role.HANDLE},
+    "qaic_wait": {"handle": Role.HANDLE},
+    "drm_ethosu_bo_create": {"handle": Role.HANDLE},
+    "drm_ethosu_cmdstream_bo_create": {"handle": Role.HANDLE},
+    "drm_ethosu_bo_mmap_offset": {"handle": Role.HANDLE, "offset": Role.OFFSET},
+    "drm_ethosu_job": {"cmd_bo": Role.HANDLE, "region_bo_handles": Role.HANDLE},
+    "drm_ethosu_bo_wait": {"handle": Role.HANDLE, "timeout_ns": Role.DEADLINE},
     "drm_syncobj_wait": {"timeout_nsec": Role.DEADLINE},
     "drm_syncobj_timeline_wait": {"timeout_nsec": Role.DEADLINE},
     "drm_gem_close": {"handle": Role.HANDLE},
@@ -124,9 +143,22 @@ CREATES = {
     "rknpu_mem_create": "size",
     "drm_rocket_create_bo": "size",
     "amdxdna_drm_create_bo": "size",
+    "drm_ivpu_bo_create": "size",
+    "drm_ivpu_bo_create_from_userptr": "size",
+    "qaic_create_bo": "size",
+    "drm_ethosu_bo_create": "size",
+    "drm_ethosu_cmdstream_bo_create": "size",
 }
 """Structure that makes a buffer object -> the field with its bytes."""
-TELLS = frozenset({"rknpu_mem_map", "amdxdna_drm_get_bo_info"})
+TELLS = frozenset(
+    {
+        "rknpu_mem_map",
+        "amdxdna_drm_get_bo_info",
+        "drm_ivpu_bo_info",
+        "qaic_mmap_bo",
+        "drm_ethosu_bo_mmap_offset",
+    }
+)
 """Structures that tell more of a buffer object."""
 FREES = frozenset({"rknpu_mem_destroy", "drm_gem_close"})
 

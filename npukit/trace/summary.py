@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,8 +18,17 @@ _SUBMITS = frozenset(
         "DRM_IOCTL_ROCKET_SUBMIT",
         "DRM_IOCTL_AMDXDNA_EXEC_CMD",
         "FASTRPC_IOCTL_INVOKE",
+        "DRM_IOCTL_IVPU_SUBMIT",
+        "DRM_IOCTL_IVPU_CMDQ_SUBMIT",
+        "DRM_IOCTL_QAIC_EXECUTE_BO",
+        "DRM_IOCTL_QAIC_PARTIAL_EXECUTE_BO",
+        "DRM_IOCTL_ETHOSU_SUBMIT",
     }
 )
+_BUFFER_WAITS = frozenset(
+    {"drm_rocket_prep_bo", "drm_ivpu_bo_wait", "qaic_wait", "drm_ethosu_bo_wait"}
+)
+"""Structures that wait for what is done with the buffer object of their ``handle``."""
 NONBLOCK = 1 << 1
 """RKNPU_JOBNONBLOCK"""
 
@@ -46,6 +56,8 @@ def pair_submits(records: Iterable[Record]) -> list[Job]:
 
     rocket: PREP_BO of a buffer that the job writes. rknpu: SUBMIT itself, or poll of its out-fence.
     amdxdna: WAIT_CMD or SYNCOBJ_TIMELINE_WAIT for its number or a later one. FastRPC: INVOKE.
+    ivpu: BO_WAIT of its command buffer. qaic: WAIT_BO of a buffer that it executes. ethosu: BO_WAIT
+    of a region's buffer.
     """
     jobs: list[Job] = []
     waiting: list[tuple[Job, Key, frozenset[int], int]] = []
@@ -59,8 +71,8 @@ def pair_submits(records: Iterable[Record]) -> list[Job]:
             job = Job(record.driver, record.pid, record.thread, record.start_ns)
             jobs.append(job)
             fields = block.fields
-            if block.struct == "drm_rocket_submit":
-                waiting.append((job, record.file, written(record.sent), 0))
+            if (names := _awaited(record.sent)) is not None:
+                waiting.append((job, record.file, names, 0))
             elif block.struct == "amdxdna_drm_exec_cmd":
                 waiting.append((job, record.file, frozenset({fields["hwctx"]}), fields["seq"]))
             elif block.struct == "rknpu_submit" and fields["flags"] & NONBLOCK:
@@ -86,15 +98,35 @@ def pair_submits(records: Iterable[Record]) -> list[Job]:
     return jobs
 
 
+def _awaited(submit: Block | None) -> frozenset[int] | None:
+    """The buffer objects whose wait ends a submit; None where it is no buffer's."""
+    if submit is None:
+        return None
+    if submit.struct == "drm_rocket_submit":
+        return written(submit)
+    if submit.struct in ("drm_ivpu_submit", "drm_ivpu_cmdq_submit"):
+        # The first has the commands, and its wait tells how the job went.
+        return frozenset(itertools.islice(numbers(submit, "buffers_ptr"), 1))
+    if submit.struct == "qaic_execute":
+        return frozenset(entry.fields["handle"] for entry in _elements(submit, "data"))
+    if submit.struct == "drm_ethosu_submit":
+        jobs = _elements(submit, "jobs")
+        return frozenset(handle for job in jobs for handle in job.fields["region_bo_handles"]) - {0}
+    return None
+
+
 def written(submit: Block | None) -> frozenset[int]:
     """The buffer objects that a rocket submit says its jobs write."""
-    jobs = submit.memory.get("jobs") if submit else None
-    return frozenset(
-        handle
-        for job in (jobs.content if jobs else None) or ()
-        if isinstance(job, Block)
-        for handle in numbers(job, "out_bo_handles")
-    )
+    jobs = _elements(submit, "jobs") if submit else ()
+    return frozenset(handle for job in jobs for handle in numbers(job, "out_bo_handles"))
+
+
+def _elements(block: Block, name: str) -> Iterator[Block]:
+    """The structures that a pointer points to."""
+    memory = block.memory.get(name)
+    for element in (memory.content if memory else None) or ():
+        if isinstance(element, Block):
+            yield element
 
 
 def numbers(block: Block, name: str) -> Iterator[int]:
@@ -114,7 +146,7 @@ def _waited(record: Record, syncobjs: dict[tuple[Key, int], int]) -> list[tuple[
     if block is None:
         return []
     fields = block.fields
-    if block.struct == "drm_rocket_prep_bo":
+    if block.struct in _BUFFER_WAITS:
         return [(record.file, fields["handle"], 0)]
     if block.struct == "amdxdna_drm_wait_cmd":
         return [(record.file, fields["hwctx"], fields["seq"])]

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: MIT
+import ctypes
 import os
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from npukit.abi import rknpu, rocket
+from npukit.abi import drm, ethosu, ivpu, qaic, rknpu, rocket
 from npukit.devices import open_device
 from npukit.devices.rknpu import RknpuDevice
+from npukit.ioctl import Ioctl, Struct
 from npukit.sim import SimKernel
-from npukit.trace.record import Block, Record
+from npukit.trace.record import Block, Memory, Record
 from npukit.trace.recorder import Recorder
 from npukit.trace.summary import pair_submits, summarize, to_lines
 
@@ -90,6 +93,62 @@ def test_what_is_left_is_told_by_process_where_there_are_several() -> None:
     assert left(5) == first
     both = [f"{line}, process {pid}" for line in first for pid in (5, 6)]
     assert left(5, 6) == both
+
+
+def ask(driver: str, request: Ioctl, start: int, received: Any, memory: Any = None) -> Record:
+    sent = Block(type(received).__name__, received.asdict(), memory or {})
+    return Record(
+        "ioctl", start, 5, 1, 1, 3, driver, {}, int(request), request.name, sent=sent
+    )  # fmt: skip
+
+
+def entries(kind: type[Struct], *values: dict[str, Any]) -> Memory:
+    blocks = [Block(kind.__name__, kind(**value).asdict()) for value in values]
+    return Memory(kind.__name__, 1, len(blocks), blocks)
+
+
+REGIONS = (ctypes.c_uint32 * 8)(0, 2)
+IVPU = [
+    ask("intel_vpu", ivpu.DRM_IOCTL_IVPU_BO_CREATE, 0,
+        ivpu.drm_ivpu_bo_create(size=4096, handle=1, vpu_addr=0x8000)),
+    ask("intel_vpu", ivpu.DRM_IOCTL_IVPU_BO_CREATE_FROM_USERPTR, 10,
+        ivpu.drm_ivpu_bo_create_from_userptr(size=8192, handle=2, vpu_addr=0x9000)),
+    ask("intel_vpu", ivpu.DRM_IOCTL_IVPU_SUBMIT, 20, ivpu.drm_ivpu_submit(buffer_count=2),
+        {"buffers_ptr": Memory("c_uint", 1, 2, [2, 1])}),
+    ask("intel_vpu", ivpu.DRM_IOCTL_IVPU_BO_WAIT, 30, ivpu.drm_ivpu_bo_wait(handle=1)),
+    ask("intel_vpu", ivpu.DRM_IOCTL_IVPU_BO_WAIT, 40, ivpu.drm_ivpu_bo_wait(handle=2)),
+]  # fmt: skip
+QAIC = [
+    ask("qaic", qaic.DRM_IOCTL_QAIC_CREATE_BO, 0, qaic.qaic_create_bo(size=4096, handle=1)),
+    ask("qaic", qaic.DRM_IOCTL_QAIC_MMAP_BO, 5, qaic.qaic_mmap_bo(handle=1, offset=1 << 32)),
+    ask("qaic", qaic.DRM_IOCTL_QAIC_CREATE_BO, 10, qaic.qaic_create_bo(size=8192, handle=2)),
+    ask("qaic", qaic.DRM_IOCTL_QAIC_EXECUTE_BO, 20, qaic.qaic_execute(),
+        {"data": entries(qaic.qaic_execute_entry, {"handle": 2, "dir": 1})}),
+    ask("qaic", qaic.DRM_IOCTL_QAIC_WAIT_BO, 30, qaic.qaic_wait(handle=1)),
+    ask("qaic", qaic.DRM_IOCTL_QAIC_WAIT_BO, 40, qaic.qaic_wait(handle=2)),
+]  # fmt: skip
+ETHOSU = [
+    ask("ethosu", ethosu.DRM_IOCTL_ETHOSU_CMDSTREAM_BO_CREATE, 0,
+        ethosu.drm_ethosu_cmdstream_bo_create(size=4096, handle=1)),
+    ask("ethosu", ethosu.DRM_IOCTL_ETHOSU_BO_CREATE, 10,
+        ethosu.drm_ethosu_bo_create(size=8192, handle=2)),
+    ask("ethosu", ethosu.DRM_IOCTL_ETHOSU_SUBMIT, 20, ethosu.drm_ethosu_submit(job_count=1),
+        {"jobs": entries(ethosu.drm_ethosu_job, {"cmd_bo": 1, "region_bo_handles": REGIONS})}),
+    ask("ethosu", ethosu.DRM_IOCTL_ETHOSU_BO_WAIT, 30, ethosu.drm_ethosu_bo_wait(handle=1)),
+    ask("ethosu", ethosu.DRM_IOCTL_ETHOSU_BO_WAIT, 40, ethosu.drm_ethosu_bo_wait(handle=2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("records", [IVPU, QAIC, ETHOSU], ids=["ivpu", "qaic", "ethosu"])
+def test_drivers_that_nothing_simulates_have_buffers_and_jobs(records: list[Record]) -> None:
+    (job,) = pair_submits(records)
+    assert (job.start_ns, job.end_ns, job.waiter) == (20, 45, (1, 1))
+    close = drm.drm_gem_close(handle=2)
+    summary = summarize([*records, ask("x", drm.DRM_IOCTL_GEM_CLOSE, 50, close)])
+    assert [(bo.handle, bo.size) for bo in summary.buffers] == [(1, 4096), (2, 8192)]
+    assert [bo.handle for bo in summary.leaked] == [1]
+    if records is IVPU:
+        assert [bo.dma for bo in summary.buffers] == [0x8000, 0x9000]
 
 
 def test_exported_buffers_are_followed() -> None:
