@@ -76,7 +76,7 @@ def _call(record: Record) -> str:
     if record.call == "ioctl":
         parts = [record.request or f"{record.number:#010x}"]
         if record.sent is not None:
-            parts.append(_fields(record.sent, _pointers(record)))
+            parts.append(_fields(record.sent, _pointers(record), record.request))
         elif "arg" in record.arguments:
             parts.append(f"{record.arguments['arg']:#x}")
         change = _changes(record)
@@ -106,39 +106,41 @@ def _argument(call: str, name: str, value: Any) -> str:
     return _value(name, value, name == "address")
 
 
-def _value(name: str, value: Any, as_hex: bool, struct: str = "") -> str:
-    """A value of a field of ``struct``."""
+def _value(name: str, value: Any, as_hex: bool, *structs: str) -> str:
+    """A value of a field of a structure, which goes by any of these names."""
     if isinstance(value, dict):
-        return _shown(value, inner(struct, name), frozenset())
+        tags = (inner(struct, name) for struct in structs)
+        return _shown(value, next(filter(None, tags), ""), frozenset())
     if isinstance(value, list):
-        shown = ", ".join(_value(name, each, as_hex, struct) for each in value[:MAX_ELEMENTS])
+        shown = ", ".join(_value(name, each, as_hex, *structs) for each in value[:MAX_ELEMENTS])
         return f"[{shown}{', ...' if len(value) > MAX_ELEMENTS else ''}]"
     if isinstance(value, bytes):
         return _data(value, len(value))
-    if isinstance(value, int) and (known := named(struct, name, value)):
-        return known
+    for struct in structs:
+        if isinstance(value, int) and (known := named(struct, name, value)):
+            return known
     if isinstance(value, int) and value >= 0 and (as_hex or _HEX.search(name)):
         return hex(value)
     return str(value)
 
 
-def _shown(fields: dict[str, Any], struct: str, pointers: frozenset[str]) -> str:
+def _shown(fields: dict[str, Any], struct: str, pointers: frozenset[str], request: str = "") -> str:
     roles = ROLES.get(struct, {})
-    shown = (
-        f"{name}={_value(name, value, name in pointers or roles.get(name) in _HEX_ROLES, struct)}"
-        for name, value in fields.items()
-        if not _HIDDEN.match(name)
-    )
-    return "{" + ", ".join(shown) + "}"
+
+    def show(name: str) -> str:
+        as_hex = name in pointers or roles.get(name) in _HEX_ROLES
+        return f"{name}={_value(name, fields[name], as_hex, request, struct)}"
+
+    return "{" + ", ".join(show(name) for name in fields if not _HIDDEN.match(name)) + "}"
 
 
 def _pointers(record: Record) -> Names:
     return pointer_names(request_of(record.driver, record.number))
 
 
-def _fields(block: Block, pointers: Names) -> str:
+def _fields(block: Block, pointers: Names, request: str = "") -> str:
     names = pointers.get(block.struct, frozenset())
-    shown = _shown(block.fields, block.struct, names)
+    shown = _shown(block.fields, block.struct, names, request)
     if block.struct == "fastrpc_invoke" and "sc" in block.fields:
         sc = block.fields["sc"]
         shown += (
@@ -156,7 +158,8 @@ def _changes(record: Record) -> str:
     if sent is None or received is None:
         return ""
     changed = {n: v for n, v in received.fields.items() if v != sent.fields.get(n)}
-    return _fields(Block(received.struct, changed), _pointers(record)) if changed else ""
+    block = Block(received.struct, changed)
+    return _fields(block, _pointers(record), record.request) if changed else ""
 
 
 def _memories(block: Block, mark: str, indent: int, pointers: Names) -> Iterator[str]:

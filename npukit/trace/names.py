@@ -197,6 +197,16 @@ FIELDS: dict[tuple[str, str], Enumeration | Mapping[str, int]] = {
     ("drm_syncobj_create", "flags"): Flags(
         "drm", "DRM_SYNCOBJ_CREATE_SIGNALED", "DRM_SYNCOBJ_CREATE_SIGNALED"
     ),
+    ("DRM_IOCTL_SYNCOBJ_HANDLE_TO_FD", "flags"): Flags(
+        "drm",
+        "DRM_SYNCOBJ_HANDLE_TO_FD_FLAGS_EXPORT_SYNC_FILE",
+        "DRM_SYNCOBJ_HANDLE_TO_FD_FLAGS_TIMELINE",
+    ),
+    ("DRM_IOCTL_SYNCOBJ_FD_TO_HANDLE", "flags"): Flags(
+        "drm",
+        "DRM_SYNCOBJ_FD_TO_HANDLE_FLAGS_IMPORT_SYNC_FILE",
+        "DRM_SYNCOBJ_FD_TO_HANDLE_FLAGS_TIMELINE",
+    ),
     ("drm_syncobj_wait", "flags"): _WAIT,
     ("drm_syncobj_timeline_wait", "flags"): _WAIT,
     ("drm_syncobj_transfer", "flags"): _WAIT,
@@ -205,7 +215,8 @@ FIELDS: dict[tuple[str, str], Enumeration | Mapping[str, int]] = {
         "drm", "DRM_SYNCOBJ_QUERY_FLAGS_LAST_SUBMITTED", "DRM_SYNCOBJ_QUERY_FLAGS_LAST_SUBMITTED"
     ),
 }
-"""(structure, field) -> the names of its values; a mapping has bits by name."""
+"""(structure, or the request where one serves several, field) -> the names of its values; a mapping
+has bits by name."""
 
 
 def named(struct: str, field: str, value: int) -> str | None:

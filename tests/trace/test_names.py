@@ -16,7 +16,8 @@ from npukit.trace.record import Block, Memory, Record
 
 @pytest.mark.parametrize(("struct", "field"), FIELDS)
 def test_each_is_a_field_and_its_names_are_of_the_header(struct: str, field: str) -> None:
-    assert any(field in dict(parts(kind)) for kind in structures()[struct])
+    kinds = structures().get(struct) or [getattr(drm, struct).struct]
+    assert any(field in dict(parts(kind)) for kind in kinds)
     names = FIELDS[struct, field]
     if not isinstance(names, Enumeration):
         return
@@ -64,6 +65,9 @@ def test_values_are_named_where_they_have_a_name() -> None:
     create = amdxdna.DRM_IOCTL_AMDXDNA_CREATE_BO
     assert "type=AMDXDNA_BO_DEV_HEAP," in line("amdxdna_accel_driver", create, type=2)
     assert "param=DRM_IVPU_PARAM_SKU," in line("intel_vpu", ivpu.DRM_IOCTL_IVPU_GET_PARAM, param=12)
+    to_fd, from_fd = drm.DRM_IOCTL_SYNCOBJ_HANDLE_TO_FD, drm.DRM_IOCTL_SYNCOBJ_FD_TO_HANDLE
+    assert "flags=DRM_SYNCOBJ_HANDLE_TO_FD_FLAGS_TIMELINE," in line("rocket", to_fd, flags=2)
+    assert "_FLAGS_IMPORT_SYNC_FILE," in line("rocket", from_fd, flags=1)
     capability = line("rocket", drm.DRM_IOCTL_GET_CAP, capability=drm.DRM_CAP_SYNCOBJ)
     assert "capability=DRM_CAP_SYNCOBJ," in capability
 
