@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npukit.abi import rknpu
+from npukit.requests import all_requests
+from npukit.trace.follow import Follower
 from npukit.trace.record import REGCMD, Block, Memory, Record, read_trace, write_header
 
 numbers = st.integers(-(1 << 63), (1 << 64) - 1)
@@ -154,6 +156,20 @@ def test_a_record_that_says_what_records_do_not_is_refused(
 def test_nesting_without_end_is_refused() -> None:
     with pytest.raises(ValueError, match="line 2: no record"):
         list(read_trace(trace_file('{"call":' + "[" * 100_000 + "\n")))
+
+
+def test_no_record_of_a_request_is_refused() -> None:
+    """Whatever its structure holds, and what it leads to."""
+    octets = bytes(range(1, 256)) * 100
+    lines = []
+    for _module, request in all_requests():
+        if request.struct is not None:
+            sent = Follower(lambda _, size: octets[:size].ljust(size), 1 << 12).sent(
+                request.struct, octets
+            )
+            lines.append(Record("ioctl", 1, 2, 3, 4, 5, "", sent=sent).to_json() + "\n")
+    assert len(lines) > 100
+    assert len(list(read_trace(trace_file(*lines)))) == len(lines)
 
 
 def test_structures_of_every_version_are_taken() -> None:
