@@ -21,12 +21,13 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from npukit import _fast
 from npukit.abi import dma_buf, dma_heap, drm, sync_file, udmabuf
 from npukit.ioctl import Ioctl, ProgramError
 from npukit.ioctl.memory import mappings
+from npukit.ioctl.watcher import OpenFile, Watcher
 
 from . import _seccomp
 from ._seccomp import Call, Listener
@@ -40,9 +41,6 @@ from .rknpu import RknpuMiscFile
 
 _OPENS_FAIL = ("fastrpc", "habanalabs", "ivpu")
 """Names of devices of which an open itself can fail, by their start."""
-
-Memory = Callable[[int, int, int], bytes | None]
-"""(name, offset, size) -> bytes of a buffer object; None where there are none."""
 
 SWEEP_SECONDS = 0.05
 """How long freed pages may stay before it is asked who still maps them."""
@@ -107,46 +105,6 @@ class Held(NamedTuple):
     inode: int
     place: int
     unmapped: Callable[[], None]
-
-
-class OpenFile(NamedTuple):
-    """What a watcher is told of an open file."""
-
-    number: int
-    driver: str
-    """"" where the path tells it."""
-    path: str
-    memory: Memory
-    """Of its buffers, by handle; by obj_addr where handles are descriptors (rknpu's misc node)."""
-    shared: Memory
-    """Of the caller's dma-bufs, by descriptor, while the request lasts."""
-
-
-class Watcher(Protocol):
-    """Who is told of what the door answers, with the door's lock held."""
-
-    def __call__(
-        self, thread: int, process: int, fd: int, file: OpenFile, request: int, address: int
-    ) -> Callable[[int], None]:
-        """A request has begun; what is to be called with its answer, negative for an errno."""
-
-    def maps(
-        self,
-        thread: int,
-        process: int,
-        fd: int,
-        file: OpenFile,
-        arguments: dict[str, int],
-        place: tuple[int, int],
-        error: int,
-    ) -> None:
-        """The program is going to have an mmap, or gets an errno for it (else 0).
-
-        ``arguments``: length, offset, prot, flags. ``place``: inode and offset of the pages.
-        """
-
-    def closed(self, number: int) -> None:
-        """No process has the open file of this number any more, nor a mapping of it."""
 
 
 class Report:

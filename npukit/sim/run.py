@@ -12,8 +12,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from npukit.ioctl.watcher import Watcher
+
 from . import _seccomp, namespace
-from .door import Door, Watcher
+from .door import Door
 
 DEFAULT_DEVICES = ("rknpu", "rocket", "dma_heap", "udmabuf")
 CANNOT_RUN = 125

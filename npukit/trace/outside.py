@@ -16,11 +16,12 @@ import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from npukit.devices.discover import driver_of_number
 from npukit.ioctl import Ioctl, Struct, Union
 from npukit.ioctl.memory import mappings
+from npukit.ioctl.watcher import OpenFile
 
 from . import _ptrace
 from .buffers import Bo
@@ -29,9 +30,6 @@ from .follow import LIMIT
 from .interpret import Interpreter, error_name
 from .meaning import CREATES, MODULES, NODES, RKNPU_NODE
 from .record import Block, Key, Record
-
-if TYPE_CHECKING:
-    from npukit.sim.door import OpenFile
 
 
 @dataclass(frozen=True, slots=True)
