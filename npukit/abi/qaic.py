@@ -261,8 +261,6 @@ class qaic_execute_hdr(Struct):
 
 
 class qaic_execute(Struct):
-    """PARTIAL_EXECUTE_BO takes the same structure with qaic_partial_execute_entry as data."""
-
     _size_ = 16
     _fields_ = [
         ("hdr", qaic_execute_hdr),
@@ -274,6 +272,15 @@ class qaic_execute(Struct):
     def count(self) -> int:
         """``hdr.count``, under a name that the pointer can give."""
         return int(self.hdr.count)
+
+
+class _PartialExecute(qaic_execute):
+    """The same for PARTIAL_EXECUTE_BO, whose data are other entries."""
+
+    _pointers_ = {"data": Pointer(qaic_partial_execute_entry, count="count")}
+
+
+_PartialExecute.__name__ = qaic_execute.__name__
 
 
 class qaic_wait(Struct):
@@ -372,7 +379,7 @@ DRM_IOCTL_QAIC_EXECUTE_BO = Ioctl(
 DRM_IOCTL_QAIC_PARTIAL_EXECUTE_BO = Ioctl(
     "DRM_IOCTL_QAIC_PARTIAL_EXECUTE_BO",
     DRM_IOW(DRM_COMMAND_BASE + DRM_QAIC_PARTIAL_EXECUTE_BO, qaic_execute),
-    qaic_execute,
+    _PartialExecute,
 )
 # The timeout counts from the call: one more would wait the whole time again.
 DRM_IOCTL_QAIC_WAIT_BO = Ioctl(

@@ -87,7 +87,7 @@ class Buffers:
         """Take the next finished call into account."""
         if record.call == "close":
             self._close(record)
-        if record.errno or (record.result < 0 and record.call != "ioctl"):
+        if record.errno or not record.answered or (record.result < 0 and record.call != "ioctl"):
             return
         if record.call in ("open", "memfd_create"):
             what = str(record.arguments.get("path", "memfd"))

@@ -273,8 +273,7 @@ def to_chrome(records: Iterable[Record]) -> dict[str, Any]:
         name = {"name": f"process {pid}"}
         events.append({"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": name})
     for record in records:
-        if record.answered:
-            buffers.add(record)
+        buffers.add(record)
         arguments: dict[str, Any] = {"result": record.result, "call": _call(record)}
         if record.errno:
             arguments["errno"] = record.errno

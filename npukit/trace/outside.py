@@ -238,8 +238,7 @@ class Outside(Interpreter):
     # What follows from it.
 
     def _add(self, record: Record) -> None:
-        if record.answered:
-            self.buffers.add(record)
+        self.buffers.add(record)
         if record.call == "ioctl" and not record.errno and record.driver not in ("", "drm"):
             self.drivers.setdefault(record.file, record.driver)
         self._sink(self.shown(record))

@@ -202,8 +202,7 @@ def summarize(records: Iterable[Record]) -> Summary:
     buffers = Buffers()
     kinds: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        if record.answered:
-            buffers.add(record)
+        buffers.add(record)
         kinds.setdefault((record.driver, title(record)), []).append(record)
     requests = []
     for (driver, name), calls in sorted(kinds.items()):

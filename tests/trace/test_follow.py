@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
+import contextlib
 import ctypes
 from ctypes import c_char, c_uint8, c_uint32, c_uint64
 from typing import Any
 
 from npukit import _fast
+from npukit.abi import qaic
 from npukit.abi.amdxdna import DRM_IOCTL_AMDXDNA_GET_ARRAY, amdxdna_drm_get_array
 from npukit.abi.drm import DRM_IOCTL_VERSION
 from npukit.abi.rknpu import DRM_IOCTL_RKNPU_MEM_CREATE, DRM_IOCTL_RKNPU_MEM_CREATE_0_8
@@ -121,3 +123,20 @@ def test_pointers_are_known_by_the_header() -> None:
         "drm_rocket_task": set(),
     }
     assert pointer_names(None) == pointer_names(Ioctl("NONE", 1)) == {}
+
+
+def test_a_request_that_takes_other_entries_in_the_same_structure() -> None:
+    entries = (qaic.qaic_partial_execute_entry * 2)()
+    entries[0].handle, entries[1].handle, entries[1].resize = 5, 6, 1 << 40
+    call = qaic.qaic_execute(hdr=qaic.qaic_execute_hdr(count=2), data=ctypes.addressof(entries))
+    request = request_of("qaic", int(qaic.DRM_IOCTL_QAIC_PARTIAL_EXECUTE_BO))
+    assert request is not None
+    with contextlib.closing(OwnMemory()) as memory:
+        block = Follower(memory.read).sent(request.struct, bytes(call))
+    assert block.struct == "qaic_execute"
+    content = block.memory["data"].content
+    assert content is not None
+    fields = [element.fields for element in content if isinstance(element, Block)]
+    assert fields == [
+        {"handle": 5, "dir": 0, "resize": 0}, {"handle": 6, "dir": 0, "resize": 1 << 40}
+    ]  # fmt: skip
