@@ -493,6 +493,26 @@ static int load_nodes(void)
     return atomic_load(&node_count);
 }
 
+/* Take out empty names, "." and ".." with what stands before it, of a path from the root on. */
+static void tidy(char *path)
+{
+    char *to = path;
+    for (char *at = path; *at;) {
+        at += strspn(at, "/");
+        size_t size = strcspn(at, "/");
+        if (size == 2 && at[0] == '.' && at[1] == '.') {
+            while (to > path && *--to != '/')
+                ;
+        } else if (size && !(size == 1 && *at == '.')) {
+            *to++ = '/';
+            memmove(to, at, size);
+            to += size;
+        }
+        at += size;
+    }
+    *to = '\0';
+}
+
 /* Which node a path means: its number; -1: none; -2: nobody can say, the server is gone. */
 static int node_at(int folder, const char *path)
 {
@@ -521,10 +541,15 @@ static int node_at(int folder, const char *path)
         errno = saved;
         if (size < 0 || (size_t)size + strlen(path) + 2 > sizeof(whole))
             return -1;
-        while (strncmp(path, "./", 2) == 0)
-            path += 2;
         whole[size++] = '/';
         strcpy(whole + size, path);
+        tidy(whole);
+        path = whole;
+    } else if (strncmp(path, "/dev/", 5) == 0 && (strstr(path, "//") || strstr(path, "/."))) {
+        if (strlen(path) >= sizeof(whole))
+            return -1;
+        strcpy(whole, path);
+        tidy(whole);
         path = whole;
     }
     if (strncmp(path, "/dev/", 5) != 0)
@@ -767,6 +792,42 @@ OPEN_2(__open64_2)
 OPENAT_2(__openat_2)
 OPENAT_2(__openat64_2)
 
+#define CREAT(name) \
+    PUBLIC int name(const char *path, mode_t mode) \
+    { \
+        bool ours; \
+        int fd = open_at(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, &ours); \
+        return ours ? fd : NEXT(name)(path, mode); \
+    }
+CREAT(creat)
+CREAT(creat64)
+
+/* libc's own does not come by our open. */
+static FILE *open_stream(const char *path, const char *mode, bool *ours)
+{
+    int flags = *mode == 'r' ? O_RDONLY : *mode == 'a' ? O_WRONLY | O_APPEND : O_WRONLY;
+    for (const char *at = mode; *at && *at != ','; at++)
+        flags = *at == '+'   ? (flags & ~O_ACCMODE) | O_RDWR
+                : *at == 'e' ? flags | O_CLOEXEC
+                : *at == 'x' ? flags | O_CREAT | O_EXCL
+                             : flags;
+    int fd = open_at(AT_FDCWD, path, flags, ours);
+    FILE *stream = fd < 0 ? NULL : fdopen(fd, mode);
+    if (fd >= 0 && !stream)
+        close(fd);
+    return stream;
+}
+
+#define FOPEN(name) \
+    PUBLIC FILE *name(const char *path, const char *mode) \
+    { \
+        bool ours; \
+        FILE *stream = open_stream(path, mode, &ours); \
+        return ours ? stream : NEXT(name)(path, mode); \
+    }
+FOPEN(fopen)
+FOPEN(fopen64)
+
 /* ---- stat and access ---- */
 
 /* Nodes are shown as character devices. */
@@ -927,11 +988,23 @@ PUBLIC long syscall(long number, ...)
         if (do_mmap((void *)args[0], (size_t)args[1], (int)args[2], (int)args[3], (int)args[4],
                     args[5], &result))
             return (long)result;
+    } else if (number == SYS_lseek) {
+        off_t result;
+        if (do_lseek((int)args[0], args[1], (int)args[2], &result))
+            return result;
     } else if (number == SYS_openat) {
         bool ours;
         int fd = open_at((int)args[0], (const char *)args[1], (int)args[2], &ours);
         if (ours)
             return fd;
     }
+#ifdef SYS_open
+    if (number == SYS_open) {
+        bool ours;
+        int fd = open_at(AT_FDCWD, (const char *)args[0], (int)args[1], &ours);
+        if (ours)
+            return fd;
+    }
+#endif
     return SYSTEM(number, args[0], args[1], args[2], args[3], args[4], args[5]);
 }

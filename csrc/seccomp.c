@@ -28,9 +28,11 @@
 #if defined(__x86_64__)
 #define NATIVE_ARCH AUDIT_ARCH_X86_64
 #define OLD_OPEN __NR_open
+#define OLD_CREAT __NR_creat
 #elif defined(__aarch64__)
 #define NATIVE_ARCH AUDIT_ARCH_AARCH64
 #define OLD_OPEN __NR_openat
+#define OLD_CREAT __NR_openat
 #else
 #error "seccomp.c knows x86-64 and AArch64"
 #endif
@@ -76,11 +78,12 @@ int npukit_seccomp_trap(int stat, int open)
         IF_EQUAL(NATIVE_ARCH, 1, 0),
         PASS,
         LOAD(nr),
-        IF_EQUAL(__NR_ioctl, 9, 0),
-        IF_EQUAL(__NR_mmap, 23, 0),
-        IF_EQUAL(__NR_ftruncate, 6, 0),
-        IF_EQUAL(open ? __NR_openat : none, 5, 0),
-        IF_EQUAL(open ? OLD_OPEN : none, 4, 0),
+        IF_EQUAL(__NR_ioctl, 10, 0),
+        IF_EQUAL(__NR_mmap, 24, 0),
+        IF_EQUAL(__NR_ftruncate, 7, 0),
+        IF_EQUAL(open ? __NR_openat : none, 6, 0),
+        IF_EQUAL(open ? OLD_OPEN : none, 5, 0),
+        IF_EQUAL(open ? OLD_CREAT : none, 4, 0),
         IF_EQUAL(stat ? __NR_newfstatat : none, 3, 0),
         IF_EQUAL(stat ? __NR_statx : none, 2, 0),
         IF_EQUAL(stat ? __NR_fstat : none, 1, 0),

@@ -24,6 +24,8 @@ SYS_FSTAT: int
 SYS_NEWFSTATAT: int
 SYS_STATX: int
 SYS_OPENAT: int
+SYS_CREAT: int
+"""-1 where there is none."""
 AT_EMPTY_PATH: int
 FIRST_TAG: int
 """No program comes upon a position this large."""

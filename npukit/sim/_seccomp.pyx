@@ -86,6 +86,16 @@ cdef extern from "<sys/syscall.h>" nogil:
         C_STATX "SYS_statx"
         C_OPENAT "SYS_openat"
 
+# AArch64 has only the newer call.
+cdef extern from *:
+    """
+    #ifndef SYS_creat
+    #define SYS_creat -1
+    #endif
+    """
+    enum:
+        C_CREAT "SYS_creat"
+
 cdef extern from "<sys/stat.h>" nogil:
     struct c_stat "stat":
         unsigned int st_mode
@@ -124,6 +134,7 @@ SYS_FSTAT = C_FSTAT
 SYS_NEWFSTATAT = C_NEWFSTATAT
 SYS_STATX = C_STATX
 SYS_OPENAT = C_OPENAT
+SYS_CREAT = C_CREAT
 AT_EMPTY_PATH = C_EMPTY_PATH
 
 FIRST_TAG = 1 << 61

@@ -13,6 +13,7 @@ import functools
 import itertools
 import os
 import re
+import secrets
 import select
 import stat
 import sys
@@ -24,8 +25,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from npukit import _fast
-from npukit.abi import dma_buf, dma_heap, drm, sync_file, udmabuf
-from npukit.ioctl import Ioctl, ProgramError
+from npukit.abi import dma_buf, dma_heap, drm, fastrpc, rknpu, sync_file, udmabuf, wrapfd
+from npukit.abi.versions import Variant
+from npukit.ioctl import Ioctl, ProgramError, decode
 from npukit.ioctl.memory import mappings
 from npukit.ioctl.watcher import OpenFile, Watcher
 
@@ -41,6 +43,11 @@ from .rknpu import RknpuMiscFile
 
 _OPENS_FAIL = ("fastrpc", "habanalabs", "ivpu")
 """Names of devices of which an open itself can fail, by their start."""
+
+_SUBMITS = ("_SUBMIT", "_EXEC_CMD", "_INVOKE")
+"""How requests are called that give an NPU work."""
+
+_INTERRUPTED = "ERESTARTSYS (a signal: EINTR, or made again)"
 
 SWEEP_SECONDS = 0.05
 """How long freed pages may stay before it is asked who still maps them."""
@@ -118,6 +125,28 @@ class Report:
         self.leaked: collections.Counter[str] = collections.Counter()
         self.refusals: list[str] = []
 
+    @contextlib.contextmanager
+    def request(self, file: SimFile, number: int) -> Iterator[None]:
+        """A request, which ends with an error or not."""
+        device = getattr(file, "device", None)
+        where = device.name if device is not None else type(file).__name__
+        name = request_name(file, number)
+        self.requests[where, name] += 1
+        try:
+            yield
+        except Exception as error:
+            code, _ = outcome(error)
+            text = errno.errorcode.get(code, _INTERRUPTED if code == ERESTARTSYS else str(code))
+            self.errors[where, name, text] += 1
+            raise
+
+    def closed(self, file: SimFile) -> None:
+        """Nobody has an open file any more."""
+        if isinstance(file, (DrmFileSim, RknpuMiscFile)):
+            left = len(file.handles if isinstance(file, DrmFileSim) else file.records)
+            if left:
+                self.leaked[file.device.name] += left
+
     def lines(self) -> list[str]:
         lines = [f"{count:8} {device}: {name}" for (device, name), count in self.requests.items()]
         lines += [
@@ -125,7 +154,7 @@ class Report:
             for (device, name, code), count in self.errors.items()
         ]
         submits = sum(
-            count for (_, name), count in self.requests.items() if name.endswith("_SUBMIT")
+            count for (_, name), count in self.requests.items() if name.endswith(_SUBMITS)
         )
         lines.append(f"{submits:8} submits")
         lines.append(f"{self.bytes_in:8} bytes read from the program, {self.bytes_out} written")
@@ -165,8 +194,6 @@ class Door(SimKernel):
         self._inodes: dict[tuple[int, int], Inode] = {}
         self._watched: dict[int, Inode] = {}
         self._nodes: dict[SimDevice, int] = {}
-        self._next_tag = _seccomp.FIRST_TAG
-        """Open files are numbered, by a position and a lock that no program comes upon."""
         self._held: list[Held] = []
         self._seen_held: list[Held] = []
         """Those that were there already at the last sweep."""
@@ -254,18 +281,10 @@ class Door(SimKernel):
 
     def _errno(self, error: Exception) -> int:
         """The negative errno that a request ends with."""
-        if isinstance(error, Errno):
-            return -error.code
-        if isinstance(error, ProgramError):
-            self.say(f"strict: {error.hint}")
-            return -errno.EINVAL
-        if isinstance(error, KernelOops):
-            self.say(f"a real kernel would crash here: {error}")
-            return -errno.EFAULT
-        if isinstance(error, MemoryError):
-            return -errno.ENOMEM
-        traceback.print_exception(error)
-        return -errno.EIO
+        code, text = outcome(error)
+        if text:
+            self.say(text)
+        return -code
 
     def _watched_by(
         self, watcher: Watcher, call: Call, file: SimFile, request: int, address: int
@@ -330,18 +349,10 @@ class Door(SimKernel):
     def _reported(
         self, report: Report, call: Call, file: SimFile, request: int, address: int
     ) -> int:
-        device = getattr(file, "device", None)
-        where = device.name if device is not None else type(file).__name__
-        name = request_name(file, request)
-        report.requests[where, name] += 1
         counting = _Counting(call, report)
         self.current = counting
-        try:
+        with report.request(file, request):
             return file.ioctl(counting, request, address)
-        except Errno as error:
-            code = errno.errorcode.get(error.code, str(error.code))
-            report.errors[where, name, code] += 1
-            raise
 
     def _other(self, call: Call) -> int | None:
         """A call that is no ioctl."""
@@ -402,11 +413,18 @@ class Door(SimKernel):
         """Open a node by its full path as its driver does, errors included."""
         # openat has a folder before what open has.
         path, flags = call.args[call.nr == _seccomp.SYS_OPENAT :][:2]
+        if call.nr == _seccomp.SYS_CREAT:
+            flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
         name = _text(call, path)
         for device in self.devices:
             if name in device.paths and not flags & os.O_PATH:
                 inode = self._inodes[_key(self._nodes[device])]
                 self._sweep_inode(inode)
+                # What the kernel finds before it asks a driver.
+                if flags & os.O_CREAT and flags & os.O_EXCL:
+                    raise Errno(errno.EEXIST)
+                if flags & os.O_DIRECTORY:
+                    raise Errno(errno.ENOTDIR)
                 file, stand_in = device.open(call, name, flags)
                 os.close(stand_in)
                 access = flags & (os.O_ACCMODE | os.O_NONBLOCK | os.O_APPEND)
@@ -511,8 +529,8 @@ class Door(SimKernel):
             # The caller is a thread, which may end before the process does.
             with contextlib.suppress(ProcessLookupError):
                 file.pid = _seccomp.process_of(self.current.pid)
-        tag = self._next_tag
-        self._next_tag += 1
+        # Neither a write nor a relative lseek is to lead from one to another.
+        tag = _seccomp.FIRST_TAG + secrets.randbits(60)
         _seccomp.lock_file(fd, tag)
         if inode.only is None:
             assert self.listener is not None
@@ -715,8 +733,8 @@ class Door(SimKernel):
                 self.listener.tagged.pop(tag, None)
             for held in [held for held in self._held if held.file is file]:
                 self._unhold(held)
-            if self.report is not None and isinstance(file, DrmFileSim) and file.handles:
-                self.report.leaked[file.device.name] += len(file.handles)
+            if self.report is not None:
+                self.report.closed(file)
             if self.watcher is not None and file in self._numbers:
                 with self._telling():
                     self.watcher.closed(self._numbers[file])
@@ -752,12 +770,13 @@ class _Counting:
         return self.call.alive
 
     def copy_from_user(self, address: int, size: int) -> bytes:
+        data = self.call.copy_from_user(address, size)
         self.report.bytes_in += size
-        return self.call.copy_from_user(address, size)
+        return data
 
     def copy_to_user(self, address: int, data: bytes) -> None:
-        self.report.bytes_out += len(data)
         self.call.copy_to_user(address, data)
+        self.report.bytes_out += len(data)
 
 
 class Signals:
@@ -923,24 +942,50 @@ def _file_of(file: SimFile) -> int | None:
     return None
 
 
+def _requests(module: object) -> Iterator[Ioctl]:
+    """Those that a header declares, in any version."""
+    for value in vars(module).values():
+        if isinstance(value, Ioctl):
+            yield value
+        elif isinstance(value, type) and issubclass(value, Variant):
+            yield from _requests(value)
+
+
 _NAMES = {
     int(request): request.name
-    for module in (dma_buf, dma_heap, sync_file, udmabuf)
-    for request in vars(module).values()
-    if isinstance(request, Ioctl)
+    for module in (dma_buf, dma_heap, drm, fastrpc, sync_file, udmabuf, wrapfd)
+    for request in _requests(module)
+}
+_CORE_NAMES = {request.nr: request.name for request in _requests(drm)}
+_MISC_NAMES = {
+    request.nr: request.name
+    for request in _requests(rknpu)
+    if request.type == rknpu.RKNPU_IOC_MAGIC
 }
 
 
 def request_name(file: SimFile, request: int) -> str:
     """A request as a person knows it."""
-    number = request & 0xFF
-    if isinstance(file, DrmFileSim):
-        entry = file.requests.get(number - drm.DRM_COMMAND_BASE)
-        if entry is not None:
-            return entry[0].name
-        for known in vars(drm).values():
-            if isinstance(known, Ioctl) and known.nr == number:
-                return known.name
+    parts = decode(request)
+    name = None
     if isinstance(file, RknpuMiscFile):
-        return f"RKNPU request {number}"
-    return _NAMES.get(request, f"request {request:#x}")
+        # The driver looks at nothing else.
+        name = _MISC_NAMES.get(parts.nr)
+    elif isinstance(file, DrmFileSim) and parts.type == drm.DRM_IOCTL_BASE:
+        entry = file.requests.get(parts.nr - drm.DRM_COMMAND_BASE)
+        name = entry[0].name if entry is not None else _CORE_NAMES.get(parts.nr)
+    return name or _NAMES.get(request, f"request {request:#x}")
+
+
+def outcome(error: Exception) -> tuple[int, str]:
+    """The errno that a request ends with, and what a person is to be told of it."""
+    if isinstance(error, Errno):
+        return error.code, ""
+    if isinstance(error, ProgramError):
+        return errno.EINVAL, f"strict: {error.hint}"
+    if isinstance(error, KernelOops):
+        return errno.EFAULT, f"a real kernel would crash here: {error}"
+    if isinstance(error, (MemoryError, OSError)):
+        # This process ran out of something that the simulated kernel is made of.
+        return getattr(error, "errno", None) or errno.ENOMEM, ""
+    return errno.EIO, "".join(traceback.format_exception(error))

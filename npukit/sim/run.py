@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import resource
 import signal
@@ -55,9 +56,8 @@ def run(
 
 def run_behind(door: Door, command: Sequence[str], namespaces: bool = True) -> int:
     """run(), on a machine that is there already."""
+    fill_standard_files()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    sys.stdout.flush()
-    sys.stderr.flush()
     # What comes before we know what to do with it has to wait.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
     pid = os.fork()
@@ -84,6 +84,20 @@ def run_behind(door: Door, command: Sequence[str], namespaces: bool = True) -> i
         return CANNOT_RUN
     *nodes, listener = descriptors
     return _serve(door, pid, nodes, listener)
+
+
+def fill_standard_files() -> None:
+    """Before a fork: write out what was printed, and have something stand for standard files that
+    are closed, which the program will find closed again. Else our own files would take their
+    numbers, and what we have to say would go into those."""
+    while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
+        pass
+    os.close(fd)
+    # Python has None for what was closed when it began.
+    sys.stdout = sys.stdout or io.StringIO()
+    sys.stderr = sys.stderr or io.StringIO()
+    sys.stdout.flush()
+    sys.stderr.flush()
 
 
 def _become(
@@ -123,7 +137,8 @@ def execute(command: Sequence[str]) -> NoReturn:
     status = 126
     try:
         os.execvp(command[0], list(command))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
+        # An empty name is a ValueError.
         status = 127
         text = "no such program"
     except OSError as error:

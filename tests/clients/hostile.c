@@ -110,6 +110,30 @@ static void wrong_files(int fd, int rknpu, int heap)
     close(pair[1]);
 }
 
+/* Reads, writes and seeks that a driver refuses or ignores do not lead to another's buffers. */
+static void moves_positions(const char *node)
+{
+    int one = open_node(node), two = open_node(node);
+    struct rocket_create_bo create = {.size = 4096};
+    struct rocket_fini_bo first = {.handle = 1}, second = {.handle = 2};
+    CHECK(fails(one, ROCKET_CREATE_BO, &create) == 0);
+    CHECK(fails(two, ROCKET_CREATE_BO, &create) == 0);
+    CHECK(fails(two, ROCKET_CREATE_BO, &create) == 0);
+    for (int step = -4; step <= 4; step++) {
+        char byte = 'x';
+        lseek(one, step, SEEK_CUR);
+        CHECK(fails(one, ROCKET_FINI_BO, &second) == ENOENT);
+        if (write(one, &byte, 1) == 1)
+            CHECK(fails(one, ROCKET_FINI_BO, &second) == ENOENT);
+        lseek(one, step, SEEK_SET);
+        CHECK(fails(one, ROCKET_FINI_BO, &second) == ENOENT);
+        CHECK(fails(one, ROCKET_FINI_BO, &first) == 0);
+    }
+    CHECK(fails(two, ROCKET_FINI_BO, &second) == 0);
+    close(one);
+    close(two);
+}
+
 static void no_descriptors_left(int fd, int heap)
 {
     struct rlimit old, none = {0, 0};
@@ -159,6 +183,7 @@ int main(int argc, char **argv)
     huge_counts(fd, &job);
     overlapping(fd);
     wrong_files(fd, rknpu, heap);
+    moves_positions(argv[1]);
     no_descriptors_left(fd, heap);
     /* A pointer of the vendor's driver that is none: a real kernel would crash. */
     struct rknpu_submit submit = {.flags = 1, .task_number = 1, .task_obj_addr = 0xdead};

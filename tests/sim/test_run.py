@@ -18,6 +18,8 @@ import pytest
 from raw import CODE, JOB_BYTES, PRODUCT, job_image
 from support import ROOT, skip_if_refused
 
+from npukit.abi import dma_heap, fastrpc, rknpu, rocket, wrapfd
+from npukit.ioctl import IOWR
 from npukit.programs.rk3588.program import rknpu_tasks, rocket_tasks
 
 ROCKET, CARD, RENDER = "/dev/accel/accel0", "/dev/dri/card1", "/dev/dri/renderD129"
@@ -133,6 +135,16 @@ def test_threads(clients: Path, kind: str) -> None:
 def test_open_files(clients: Path, kind: str) -> None:
     """fork, dup, exec, sockets, mappings, dma-bufs."""
     succeeds(door(clients / "files", ROCKET, clients / "rocket.job", HEAP, kind=kind))
+
+
+@both
+def test_ways_to_open_a_node(clients: Path, kind: str) -> None:
+    succeeds(door(clients / "opens", ROCKET, kind=kind))
+    # There the seccomp door knows nodes by their full paths.
+    more = ("plain",) if kind == "seccomp" else ()
+    options = ("--no-namespace",)
+    result = door(clients / "opens", ROCKET, *more, kind=kind, options=options)
+    succeeds(result)
 
 
 @both
@@ -290,12 +302,26 @@ def test_without_namespaces(clients: Path) -> None:
 def test_the_exit_status_passes_through() -> None:
     assert door("sh", "-c", "exit 7").returncode == 7
     assert door("sh", "-c", "kill -9 $$").returncode == 128 + 9
+    assert door("").returncode == 127
     missing = door("/no/such/program")
     assert missing.returncode == 127
     assert missing.stderr == "npukit sim run: /no/such/program: no such program\n"
     unknown = door("true", options=("--device", "toaster"))
     assert unknown.returncode == 2
     assert "no simulated device 'toaster'" in unknown.stderr
+
+
+@both
+def test_standard_files_that_are_closed(kind: str) -> None:
+    """They are closed for the program too, and nothing that is said goes anywhere else."""
+    run = f"{sys.executable} -m npukit sim run --door {kind} --report --"
+    shown = "for n in 0 1 2; do test -e /proc/$$/fd/$n && echo $n >> $0; done; exit 5"
+    with tempfile.NamedTemporaryFile("r") as file:
+        for closed, left in (("<&-", "12"), (">&-", "02"), ("2>&-", "01"), (">&- 2>&-", "0")):
+            result = start(["sh", "-c", f"{run} sh -c '{shown}' {file.name} {closed}"])
+            assert (result.returncode, result.stdout) == (5, "")
+            assert ("Traceback" in result.stderr, "report" in result.stderr) == (False, "2" in left)
+            assert file.read().split() == list(left)
 
 
 def test_what_is_impossible_is_said() -> None:
@@ -367,6 +393,61 @@ def test_the_report(clients: Path, kind: str) -> None:
     assert any("buffers still open at the last close" in line for line in lines)
     assert any(line.endswith("DRM_IOCTL_ROCKET_CREATE_BO failed with EFAULT") for line in lines)
     assert any("strict mode would have refused: rocket: job 0" in line for line in lines)
+
+
+REPORTED = f"""
+import array, ctypes, fcntl, os
+libc = ctypes.CDLL(None)
+rocket, misc, dsp, wrap = (
+    os.open(path, os.O_RDWR)
+    for path in ({ROCKET!r}, "/dev/rknpu", "/dev/fastrpc-cdsp", "/dev/wrapfd")
+)
+def fails(fd, request, argument):
+    try: fcntl.ioctl(fd, int(request), argument)
+    except OSError: pass
+    else: raise AssertionError(request)
+create = bytearray(bytes(8) + (4096).to_bytes(40, "little"))
+for _ in range(3):
+    fcntl.ioctl(misc, {int(rknpu.IOCTL_RKNPU_MEM_CREATE)}, create)
+    create = bytearray(bytes(8) + (4096).to_bytes(40, "little"))
+fails(misc, {int(rknpu.IOCTL_RKNPU_SUBMIT)}, bytes(104))
+# Too large for what the driver copies it to.
+fails(misc, {IOWR("r", 2, 1024)}, bytes(1024))
+fails(rocket, {int(rocket.DRM_IOCTL_ROCKET_CREATE_BO)}, 8)
+fails(rocket, {int(dma_heap.DMA_HEAP_IOCTL_ALLOC)}, bytes(24))
+job = array.array("Q", [0] * 5)
+submit = array.array("Q", [job.buffer_info()[0], 40 << 32 | 1, 0])
+try: fcntl.ioctl(rocket, {int(rocket.DRM_IOCTL_ROCKET_SUBMIT)}, submit)
+except OSError: pass
+fails(dsp, {int(fastrpc.FASTRPC_IOCTL_INVOKE)}, 8)
+fails(wrap, {int(wrapfd.WRAPFD_DEV_IOC_WRAP)}, 8)
+"""
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@both
+def test_the_report_tells_all_that_went_wrong(kind: str, strict: bool) -> None:
+    names = ("rocket", "rknpu-misc", "fastrpc-cdsp", "wrapfd", "dma_heap")
+    options = ("--report", *(word for name in names for word in ("--device", name)))
+    options = (*options, "--strict") if strict else options
+    result = door(sys.executable, "-c", REPORTED, options=options, kind=kind)
+    assert result.returncode == 0, result.stderr
+    lines = [" ".join(line.split()) for line in result.stderr.splitlines()]
+    for line in (
+        "4 rknpu-misc: IOCTL_RKNPU_MEM_CREATE",
+        "1 rknpu-misc: IOCTL_RKNPU_MEM_CREATE failed with EFAULT",
+        "1 rknpu-misc: IOCTL_RKNPU_SUBMIT failed with EINVAL",
+        "1 rocket: DRM_IOCTL_ROCKET_CREATE_BO failed with EFAULT",
+        "1 rocket: DMA_HEAP_IOCTL_ALLOC failed with ENOTTY",
+        "1 fastrpc-cdsp: FASTRPC_IOCTL_INVOKE failed with EFAULT",
+        "1 wrapfd: WRAPFD_DEV_IOC_WRAP failed with EFAULT",
+        "3 submits",
+        "3 rknpu-misc: buffers still open at the last close",
+        # MEM_CREATE thrice, a rknpu SUBMIT, and rocket's with its job; what was refused is not.
+        f"{3 * 48 + 104 + 24 + 40} bytes read from the program, {3 * 48 + 104} written",
+    ):
+        assert line in lines, result.stderr
+    assert ("1 rocket: DRM_IOCTL_ROCKET_SUBMIT failed with EINVAL" in lines) == strict
 
 
 @both
