@@ -19,23 +19,32 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from npukit.ioctl import ProgramError
-
 from . import _seccomp
-from .core import ERESTARTSYS, Area, Caller, Errno, KernelOops, SimDevice, SimFile
+from .core import ERESTARTSYS, Area, Caller, Errno, SimDevice, SimFile
 from .dma_buf import DmaBufSim
-from .door import Report, request_name
-from .drm import DrmFileSim
+from .door import Report, outcome
 from .fence import SyncFileSim
 from .kernel import SimKernel, identity
 from .namespace import device_number
-from .socket import MAX_FDS, Gone, SocketCaller, receive, send
+from .socket import MAX_ANSWER_FDS, MAX_FDS, Gone, Shapes, SocketCaller, fits, receive, send
 
 _F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", 1031)
+
+
+_FILE = (int, int)
+_CALLS: Shapes = {
+    "nodes": (),
+    "open": (int, int),
+    "ioctl": (*_FILE, int, int),
+    "mmap": (*_FILE, int, int, int, int),
+    "lseek": (*_FILE, int, int),
+    "fstat": _FILE,
+    "interrupt": (),
+}
+"""Call of the library -> what it comes with."""
 
 
 class LibraryCaller(SocketCaller):
@@ -71,19 +80,22 @@ class LibraryCaller(SocketCaller):
         if payload:
             # Received straight into place; the byte in front can be taken even if those cannot.
             send(sock, [*message, len(payload)])
-            sock.sendmsg([b"!", payload], [], socket.MSG_NOSIGNAL)
+            try:
+                sock.sendmsg([b"!", payload], [], socket.MSG_NOSIGNAL)
+            except OSError as error:
+                raise Gone from error
         else:
             send(sock, message, fds=fds)
         while True:
-            answer = receive(sock)
-            if answer[0] != ["interrupt"]:
+            answer = receive(sock, MAX_ANSWER_FDS)
+            if answer[0] != ["interrupt"] or answer[2]:
                 return answer
             self._interrupted = True
 
     def give(self, fd: int) -> int:
         try:
-            (number,), _, _ = self._ask("give", not os.get_inheritable(fd), fds=[fd])
-            return int(number)
+            numbers, _, _ = self._ask("give", not os.get_inheritable(fd), fds=[fd])
+            return int(numbers[0])
         finally:
             os.close(fd)
 
@@ -98,7 +110,9 @@ class LibraryCaller(SocketCaller):
         return ERESTARTSYS if self._interrupted else 0
 
     def answer(self, name: str, *arguments: Any) -> None:
-        """Make a call of the program and answer it."""
+        """Make a call of the program and answer it. Gone when it is none that there is."""
+        if not fits(_CALLS, name, arguments):
+            raise Gone
         if name == "interrupt":
             # The call that it was for is over.
             return
@@ -226,24 +240,13 @@ class ServedKernel(SimKernel):
             self._calls.add(caller)
             try:
                 return self._call(caller, name, arguments, fds)
-            except Errno as error:
-                return ["errno", error.code]
-            except ProgramError as error:
-                self.say(f"strict: {error.hint}")
-                return ["errno", errno.EINVAL]
-            except KernelOops as error:
-                self.say(f"a real kernel would crash here: {error}")
-                return ["errno", errno.EFAULT]
-            except MemoryError:
-                return ["errno", errno.ENOMEM]
-            except OSError as error:
-                # This process ran out of something that the simulated kernel is made of.
-                return ["errno", error.errno or errno.ENOMEM]
             except Gone:
                 raise
-            except Exception:
-                traceback.print_exc()
-                return ["errno", errno.EIO]
+            except Exception as error:
+                code, text = outcome(error)
+                if text:
+                    self.say(text)
+                return ["errno", code]
             finally:
                 self._calls.discard(caller)
                 if caller in self.dying:
@@ -256,9 +259,7 @@ class ServedKernel(SimKernel):
         if name == "nodes":
             return ["done", [_describe(device, path) for device, path in self._paths()]]
         if name == "open":
-            number, flags = arguments
-            _, path = self._paths()[number]
-            return ["done", self.open_node(path, flags)]
+            return ["done", self._open(*arguments)]
         device, inode, *arguments_left = arguments
         file = self._stand_ins.get((device, inode))
         if file is None:
@@ -279,8 +280,19 @@ class ServedKernel(SimKernel):
                 return ["done", mode, os.major(number), os.minor(number), size]
         finally:
             self.current = caller
-            self._put(file)
+            self.put(file)
         raise Errno(errno.ENOSYS)
+
+    def _open(self, number: int, flags: int) -> int:
+        paths = self._paths()
+        if not 0 <= number < len(paths):
+            raise Errno(errno.ENOENT)
+        # What the kernel finds before it asks a driver.
+        if flags & os.O_CREAT and flags & os.O_EXCL:
+            raise Errno(errno.EEXIST)
+        if flags & os.O_DIRECTORY:
+            raise Errno(errno.ENOTDIR)
+        return self.open_node(paths[number][1], flags)
 
     def _paths(self) -> list[tuple[SimDevice, str]]:
         return [(device, path) for device in self.devices for path in device.paths]
@@ -289,17 +301,10 @@ class ServedKernel(SimKernel):
         report = self.report
         if report is None or not isinstance(caller, SocketCaller):
             return file.ioctl(caller, number, address)
-        device = getattr(file, "device", None)
-        where = device.name if device is not None else type(file).__name__
-        name = request_name(file, number)
-        report.requests[where, name] += 1
         before = caller.bytes_in, caller.bytes_out
         try:
-            return file.ioctl(caller, number, address)
-        except Errno as error:
-            code = errno.errorcode.get(error.code, str(error.code))
-            report.errors[where, name, code] += 1
-            raise
+            with report.request(file, number):
+                return file.ioctl(caller, number, address)
         finally:
             report.bytes_in += caller.bytes_in - before[0]
             report.bytes_out += caller.bytes_out - before[1]
@@ -339,7 +344,7 @@ class ServedKernel(SimKernel):
 
     def _release(self, area: Area, file: SimFile) -> None:
         area.unmapped()
-        self._put(file)
+        self.put(file)
 
     @staticmethod
     def _open_mapped(source: int, access: int) -> int:
@@ -388,7 +393,7 @@ class ServedKernel(SimKernel):
         try:
             return self._stand_in(caller, file, cloexec)
         finally:
-            self._put(file)
+            self.put(file)
 
     def _stand_in(self, caller: LibraryCaller, file: SimFile, cloexec: bool) -> int:
         """Put a pipe for ``file`` into the program."""
@@ -442,17 +447,16 @@ class ServedKernel(SimKernel):
         self.sweep()
         super().enter(caller)
 
-    def _put(self, file: SimFile) -> None:
-        if self.report is not None and isinstance(file, DrmFileSim):
-            left = len(file.handles) if file.holders == 1 else 0
-            self.report.leaked.update({file.device.name: left} if left else {})
-        self.put(file)
+    def put(self, file: SimFile) -> None:
+        if self.report is not None and file.holders == 1:
+            self.report.closed(file)
+        super().put(file)
 
     def _end(self, writer: int) -> None:
         """Nobody has a pipe any more."""
         self._epoll.unregister(writer)
         os.close(writer)
-        self._put(self._stand_ins.pop(self._writers.pop(writer)))
+        self.put(self._stand_ins.pop(self._writers.pop(writer)))
 
     def sweep(self) -> None:
         """End what no program has any more; the lock is held."""

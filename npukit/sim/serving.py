@@ -21,7 +21,7 @@ from typing import NamedTuple
 from . import _seccomp, namespace
 from .kernel import SimKernel
 from .preload import ServedKernel
-from .run import CANNOT_RUN, DEFAULT_DEVICES, UNLISTED, execute
+from .run import CANNOT_RUN, DEFAULT_DEVICES, UNLISTED, execute, fill_standard_files
 from .socket import serve
 
 SOCKET_VARIABLE = "NPUKIT_SIM"
@@ -62,7 +62,8 @@ def serve_until_told(
     try:
         with serve(kernel, path):
             nodes = ", ".join(path for device in kernel.devices for path in device.paths)
-            print(f"serving {nodes}", f"{SOCKET_VARIABLE}={path}", sep="\n")
+            # Programs may have another working directory.
+            print(f"serving {nodes}", f"{SOCKET_VARIABLE}={os.path.abspath(path)}", sep="\n")
             print(f"LD_PRELOAD={library_path()}", flush=True)
             signal.sigwait(told)
         _end(kernel)
@@ -174,8 +175,7 @@ def _program_of(path: str) -> tuple[str, bool] | None:
 def _run(kernel: ServedKernel, plan: Plan, path: str, namespaces: bool) -> int:
     _prepare()
     handled = {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP}
-    sys.stdout.flush()
-    sys.stderr.flush()
+    fill_standard_files()
     # What comes before we know what to do with it has to wait.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
     go, begin = os.pipe2(os.O_CLOEXEC)
@@ -196,7 +196,14 @@ def _run(kernel: ServedKernel, plan: Plan, path: str, namespaces: bool) -> int:
     _seccomp.adopt_orphans()
     status = CANNOT_RUN
     try:
-        with serve(kernel, path):
+        try:
+            server = serve(kernel, path)
+        except OSError as error:
+            os.close(begin)
+            os.waitpid(pid, 0)
+            kernel.say(f"no socket can be at {path}: {error.strerror}")
+            return status
+        with server:
             os.write(begin, b"!")
             os.close(begin)
             # The program's processes that its own have left are ours now.

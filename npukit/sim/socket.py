@@ -49,6 +49,28 @@ MAX_FDS = 253
 """SCM_MAX_FD of the kernel."""
 _LARGEST_COPY = 1 << 28
 """No driver copies more at once: the kernel's own allocator refuses it."""
+_LIMIT = 1 << 63
+Shapes = dict[str, tuple[type[int] | type[str], ...]]
+_CALLS: Shapes = {
+    "path": (str,),
+    "devices": (),
+    "open": (str, int),
+    "munmap": (int,),
+    "adopt": (int, int, int),
+    "ioctl": (int, int, int),
+    "mmap": (int, int, int, int, int),
+    "close": (int,),
+    "dup": (int, int),
+    "fstat": (int,),
+    "lseek": (int, int, int),
+}
+"""Call of a SocketKernel -> what it comes with."""
+_ANSWERS = {"give": (1, 0), "take": (0, 1), "cloexec": (1, 0)}
+"""What a caller's library is asked -> numbers and descriptors of its answer, if any."""
+MAX_ANSWER_FDS = 1
+_ERRNOS = 4096
+_PATH_BYTES = 108
+"""Room for the path of a Unix socket, with a byte that ends it."""
 _PATIENCE = 10.0
 """Seconds in which a caller's library must answer before its process counts as dead."""
 
@@ -67,19 +89,45 @@ def send(
         raise Gone from error
 
 
-def receive(sock: socket.socket) -> tuple[list[Any], bytes, list[int]]:
+def receive(sock: socket.socket, most: int = 0) -> tuple[list[Any], bytes, list[int]]:
+    """A message, which may come with so many descriptors. Gone when it is none."""
     try:
-        data, fds, flags, _ = socket.recv_fds(sock, 2 * _CHUNK, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        data, fds, flags, _ = socket.recv_fds(sock, 2 * _CHUNK, most, socket.MSG_CMSG_CLOEXEC)
     except OSError as error:
         raise Gone from error
-    if not data:
-        raise Gone
     head, _, payload = data.partition(b"\n")
-    if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+    try:
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            raise Gone
+        return parse(head), payload, fds
+    except Gone:
         for fd in fds:
             os.close(fd)
+        raise
+
+
+def parse(head: bytes) -> list[Any]:
+    """The list that a message is. Gone when it is none."""
+    try:
+        message = json.loads(head)
+    except (ValueError, RecursionError):
+        raise Gone from None
+    if not isinstance(message, list) or not message:
         raise Gone
-    return json.loads(head), payload, fds
+    return message
+
+
+def fits(shapes: Shapes, name: Any, arguments: Sequence[Any]) -> bool:
+    """Whether a call is one of ``shapes``, with what belongs to it."""
+    shape = shapes.get(name) if isinstance(name, str) else None
+    return (
+        shape is not None
+        and len(shape) == len(arguments)
+        and all(
+            isinstance(value, kind) and (isinstance(value, str) or -_LIMIT <= value < 2 * _LIMIT)
+            for value, kind in zip(arguments, shape, strict=True)
+        )
+    )
 
 
 # ---- The caller's side --------------------------------------------------------------------------
@@ -168,7 +216,7 @@ class SocketKernel(LinuxKernel):
             self._tell_unmapped(sock)
             send(sock, [name, *arguments])
             while True:
-                (kind, *values), payload, fds = receive(sock)
+                (kind, *values), payload, fds = receive(sock, MAX_FDS)
                 if kind == "done":
                     break
                 if kind in ("errno", "program", "oops"):
@@ -373,7 +421,11 @@ class SocketCaller:
         sock = self._connection()
         sock.settimeout(_PATIENCE)
         try:
-            (code, *answer), payload, received = self._exchange(sock, [kind, *values], payload, fds)
+            answer, payload, received = self._exchange(sock, [kind, *values], payload, fds)
+            if not _is_answer(kind, answer, len(received)):
+                for fd in received:
+                    os.close(fd)
+                raise Gone
         except Gone:
             # What follows must come to nothing, as for a process that dies inside a system call.
             with contextlib.suppress(OSError):
@@ -381,15 +433,16 @@ class SocketCaller:
             raise Errno(errno.EFAULT) from None
         finally:
             sock.settimeout(None)
+        code, *numbers = answer
         if code:
             raise Errno(code)
-        return answer, payload, received
+        return numbers, payload, received
 
     def _exchange(
         self, sock: socket.socket, message: list[Any], payload: bytes, fds: Sequence[int]
     ) -> tuple[list[Any], bytes, list[int]]:
         send(sock, message, payload, fds)
-        return receive(sock)
+        return receive(sock, MAX_ANSWER_FDS)
 
     def take(self, fd: int) -> int:
         number = ctypes.c_int32(fd).value
@@ -413,7 +466,11 @@ class SocketCaller:
         _check_range(address, size)
         if size > _LARGEST_COPY:
             raise Errno(errno.ENOMEM)
+        data = self._read(address, size)
         self.bytes_in += size
+        return data
+
+    def _read(self, address: int, size: int) -> bytes:
         if self._process_vm:
             buffer = ctypes.create_string_buffer(size)
             count = self._move("process_vm_readv", buffer, address, size)
@@ -431,7 +488,10 @@ class SocketCaller:
         if not data:
             return
         _check_range(address, len(data))
+        self._write(address, data)
         self.bytes_out += len(data)
+
+    def _write(self, address: int, data: bytes) -> None:
         if self._process_vm:
             buffer = ctypes.create_string_buffer(data, len(data))
             if self._move("process_vm_writev", buffer, address, len(data)) is not None:
@@ -495,14 +555,23 @@ class RemoteCaller(SocketCaller):
 
     def give(self, fd: int) -> int:
         try:
-            (number,), _, _ = self._ask("give", not os.get_inheritable(fd), fds=[fd])
-            return int(number)
+            numbers, _, _ = self._ask("give", not os.get_inheritable(fd), fds=[fd])
+            return int(numbers[0])
         except Errno:
             # It died: whatever the driver made belongs to it for the moment that is left.
             self._next_lost -= 1
             return self._next_lost
         finally:
             os.close(fd)
+
+
+def _is_answer(kind: str, answer: Sequence[Any], descriptors: int) -> bool:
+    """Whether a list, an errno first, with so many descriptors answers what was asked."""
+    if not all(isinstance(value, int) for value in answer) or not 0 <= answer[0] < _ERRNOS:
+        return False
+    return (len(answer) - 1, descriptors) == (
+        _ANSWERS.get(kind, (0, 0)) if not answer[0] else (0, 0)
+    )
 
 
 def _check_range(address: int, size: int) -> None:
@@ -543,14 +612,19 @@ class SocketServer:
         self._connections: set[socket.socket] = set()
         self._threads: set[threading.Thread] = set()
         self._closed = False
+        if len(os.fsencode(path)) >= _PATH_BYTES:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
+            if _is_stale(path):
+                os.unlink(path)
             self._listener.bind(path)
             os.chmod(path, 0o600)
             self._listener.listen(64)
         except BaseException:
             self._listener.close()
             raise
+        self._node = identity(os.stat(path))
         self._start(self._accept)
 
     def __enter__(self) -> SocketServer:
@@ -574,7 +648,9 @@ class SocketServer:
             thread.join(_PATIENCE)
         self._listener.close()
         with contextlib.suppress(OSError):
-            os.unlink(self.path)
+            # It may have been removed, and be another server's by now.
+            if identity(os.stat(self.path)) == self._node:
+                os.unlink(self.path)
 
     def _start(self, target: Callable[..., None], *arguments: Any) -> None:
         thread = threading.Thread(target=target, args=arguments, daemon=True)
@@ -603,7 +679,7 @@ class SocketServer:
                 while True:
                     message, _, _ = receive(sock)
                     self._answer(sock, caller, message)
-        except (Gone, OSError, ValueError, TypeError):
+        except (Gone, OSError, ValueError, TypeError, OverflowError):
             # It has gone, or it does not speak our language.
             pass
         finally:
@@ -619,9 +695,7 @@ class SocketServer:
         while library is not None:
             # Short, and without descriptors.
             data = sock.recv(_CALL_BYTES)
-            if not data:
-                raise Gone
-            library.answer(*json.loads(data))
+            library.answer(*parse(data))
 
     def _enter(self, pid: int, token: str) -> RemoteCaller:
         with self.kernel.lock:
@@ -655,12 +729,14 @@ class SocketServer:
 
     def _answer(self, sock: socket.socket, caller: RemoteCaller, message: list[Any]) -> None:
         name, *arguments = message
-        if name == "unmapped":
+        if name == "unmapped" and all(isinstance(token, int) for token in arguments):
             with self.kernel.lock:
                 self.kernel.enter(caller)
                 for token in arguments:
                     caller.unmapped(token)
             return
+        if not fits(_CALLS, name, arguments):
+            raise Gone
         fds: list[int] = []
         held: list[SimFile] = []
         try:
@@ -750,6 +826,15 @@ class SocketServer:
         return token, [(fds.index(fd), offset, length) for fd, offset, length in area.pieces]
 
 
+def _is_stale(path: str) -> bool:
+    """Whether a socket is there that a server has left behind which was killed."""
+    with contextlib.suppress(OSError):
+        if stat.S_ISSOCK(os.stat(path, follow_symlinks=False).st_mode):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+                return probe.connect_ex(path) == errno.ECONNREFUSED
+    return False
+
+
 def _peer(sock: socket.socket) -> int:
     """The process at the other end, as the kernel knows it."""
     size = struct.calcsize("3i")
@@ -762,6 +847,7 @@ def serve(
 ) -> SocketServer:
     """Serve ``kernel`` to other processes at a new Unix socket, until the result is closed.
 
+    A socket that a killed server has left at ``path`` is replaced; OSError when all else is there.
     Only this user can connect. ``process_vm=False`` never reads another process's memory directly.
     """
     return SocketServer(kernel, os.fspath(path), process_vm)

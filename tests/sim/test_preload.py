@@ -4,7 +4,9 @@ in test_run.py."""
 
 import contextlib
 import errno
+import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -73,6 +75,7 @@ def aarch64(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("files", (ROCKET, "rocket.job", HEAP)),
         ("signals", (ROCKET, "rocket.job", CARD, "rknpu.job")),
         ("hostile", (ROCKET, "rocket.job", CARD, HEAP)),
+        ("opens", (ROCKET,)),
         ("churn", (ROCKET, "rocket.job", HEAP, str(KILLS), "1")),
     ],
 )
@@ -397,24 +400,59 @@ def test_python_and_programs_share_a_machine(clients: Path, tmp_path: Path) -> N
 def test_nonsense_ends_a_call_and_nothing_else(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with served(tmp_path / "machine"):
-        for data in (b'["library"]\n', b'["library", "x", "y"]\n'):
-            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-                sock.connect(str(tmp_path / "machine"))
-                sock.send(data)
-                assert sock.recv(100) == b""
+    hello, deep = b'["library", 0, "x"]\n', b"[" * 4000
+
+    def say(*messages: bytes) -> bytes:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
             sock.connect(str(tmp_path / "machine"))
-            sock.send(b'["library", 0, "x"]\n')
-            for data in (
-                b'["open", 99, 2]\n',
-                b'["ioctl"]\n',
-                b'["ioctl", 1, 2, 3, 4]\n',
-                b'["toast"]\n',
-            ):
+            sock.settimeout(LIMIT)
+            for data in messages:
                 sock.send(data)
-                assert sock.recv(1000).split(b",")[0] in (b'["errno"', b'["none"]\n')
-    assert "Traceback" in capfd.readouterr().err
+                answer = sock.recv(1000) if data is not hello else b""
+            return answer
+
+    with no_leak(), served(tmp_path / "machine") as kernel:
+        for data in (
+            b'["library"]\n',
+            b'["library", "x", "y"]\n',
+            b'["library", 1e999, "y"]',
+            deep,
+        ):
+            assert say(data) == b""
+        for call in ("ioctl", "toast", "open", "mmap", "fstat", "nodes", [], None, "__class__"):
+            assert say(hello, json.dumps([call, "1", [], 1.5]).encode()) == b""
+        large = b'["fstat", 1, 1' + b"0" * 30 + b"]"
+        for data in (b"x", deep, b'["ioctl"]\n', b"{}", b'["open", 0, 1e5]', large):
+            assert say(hello, data) == b""
+        assert say(hello, b'["open", 99, 2]\n') == say(hello, b'["open", -1, 2]\n')
+        assert say(hello, b'["open", 99, 2]\n') == f'["errno", {errno.ENOENT}]\n'.encode()
+        assert say(hello, b'["ioctl", 1, 2, 3, 4]\n') == b'["none"]\n'
+        # An answer that is none ends the call, and the program with it.
+        for answer in (
+            b"x",
+            b"{}",
+            b"[]",
+            b"[0]",
+            b'[0, "x"]',
+            b"[0, 1, 2]",
+            b"[-5]",
+            b"[1e9]",
+            deep,
+        ):
+            assert say(hello, b'["open", 0, 2]\n', answer) == b""
+        wait_until(lambda: nothing_is_held(kernel))
+    assert capfd.readouterr().err == ""
+
+
+def test_descriptors_that_nobody_asked_for_are_not_kept(tmp_path: Path) -> None:
+    with no_leak(), served(tmp_path / "machine"):
+        for hello in (b'["library", 0, "x"]', b'["hello", "me"]', b"x"):
+            for data in (b'["nodes"]', b'["devices"]', b"x"):
+                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+                    sock.connect(str(tmp_path / "machine"))
+                    with contextlib.suppress(BrokenPipeError):
+                        socket.send_fds(sock, [hello], [0, 1, 2])
+                        socket.send_fds(sock, [data], [0] * 100)
 
 
 WAITER = f"""
@@ -438,6 +476,43 @@ info = bytearray(56)
 fcntl.ioctl(fence, {int(sync_file.SYNC_IOC_FILE_INFO)}, info)
 print(ready, int.from_bytes(info[32:36], "little"), flush=True)
 """
+
+
+def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "machine"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as killed:
+        killed.bind(str(path))
+    with served(path):
+        with pytest.raises(OSError, match="in use"), served(path):
+            pass
+        with SocketKernel(path) as kernel:
+            assert kernel.path("rocket") == ROCKET
+        # Another takes its place, and keeps it.
+        path.unlink()
+        other = serve(ServedKernel([]), path)
+    with other:
+        assert path.exists()
+    assert not path.exists()
+    other.kernel.shut_down()  # type: ignore[attr-defined]
+    path.write_text("precious")
+    with pytest.raises(OSError, match="in use"), served(path):
+        pass
+    assert path.read_text() == "precious"
+    with pytest.raises(OSError, match="too long"), served(tmp_path / ("x" * 108)):
+        pass
+
+
+def test_a_folder_that_is_too_deep_for_a_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ("x" * 108)
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    result = door("true", kind="preload")
+    assert result.returncode == 125
+    assert re.fullmatch(
+        r"npukit sim run: no socket can be at .*: File name too long\n", result.stderr
+    )
 
 
 def test_a_fence_polls(tmp_path: Path) -> None:
@@ -499,7 +574,9 @@ def test_without_privilege(clients: Path) -> None:
 
 def test_sim_serve(clients: Path, tmp_path: Path) -> None:
     path = tmp_path / "machine"
-    command = [sys.executable, "-m", "npukit", "sim", "serve", "--socket", str(path), "--report"]
+    # Programs have folders of their own, so what they are to be given is absolute.
+    relative = os.path.relpath(path, ROOT)
+    command = [sys.executable, "-m", "npukit", "sim", "serve", "--socket", relative, "--report"]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as server:
