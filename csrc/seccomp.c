@@ -283,7 +283,7 @@ int npukit_file_locked(int fd, int64_t start)
 #endif
 
 /* Wait until the traced thread stops; -ESRCH when it has died, of which its parent is to learn. */
-static int wait_for_stop(int tid)
+static int wait_for_stop(int tid, int *status)
 {
     siginfo_t info;
     do {
@@ -294,7 +294,7 @@ static int wait_for_stop(int tid)
         }
         if (info.si_code == CLD_EXITED || info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED)
             return -ESRCH;
-        return result_of(waitpid(tid, NULL, __WALL));
+        return result_of(waitpid(tid, status, __WALL));
     } while (1);
 }
 
@@ -305,13 +305,19 @@ static int make_call(int tid, struct user_regs_struct *regs)
     COUNTER(*regs) -= CALL_INSTRUCTION;
     if (ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &vector) < 0)
         return -errno;
-    /* It stops where the call begins and where it ends. */
-    for (int stop = 0; stop < 2; stop++) {
-        if (ptrace(PTRACE_SYSCALL, tid, 0, 0) < 0)
+    /* It stops where the call begins and where it ends. Between, SIGSTOP may come, which nothing
+     * blocks: it is delivered, the thread is part of the stopped process from then on, goes on
+     * nevertheless while it is traced, and stands still afterwards unless SIGCONT has come. */
+    int status, stops = 0, number = 0;
+    while (stops < 2) {
+        if (ptrace(PTRACE_SYSCALL, tid, 0, number) < 0)
             return -errno;
-        int error = wait_for_stop(tid);
+        int error = wait_for_stop(tid, &status);
         if (error < 0)
             return error;
+        int of_call = WSTOPSIG(status) == (SIGTRAP | 0x80), of_process = status >> 16;
+        stops += of_call;
+        number = of_call || of_process ? 0 : WSTOPSIG(status);
     }
     return result_of(ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &vector));
 }
@@ -320,7 +326,7 @@ int npukit_seccomp_mmap(int listener, const struct npukit_call *call, int fd, ui
 {
     const uint64_t *args = call->args;
     int tid = (int)call->pid;
-    if (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0)
+    if (ptrace(PTRACE_SEIZE, tid, 0, PTRACE_O_TRACESYSGOOD) < 0)
         return -errno;
     if (ptrace(PTRACE_INTERRUPT, tid, 0, 0) < 0) {
         int error = -errno;
@@ -329,7 +335,7 @@ int npukit_seccomp_mmap(int listener, const struct npukit_call *call, int fd, ui
     }
     /* The call ends, and the thread stops before it returns to the program. */
     npukit_seccomp_answer(listener, call->id, 0, -ENOSYS);
-    int error = wait_for_stop(tid);
+    int status, error = wait_for_stop(tid, &status);
     if (error < 0)
         return error;
     struct user_regs_struct saved, regs;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* usage: signals NODE JOB RKNPU_NODE RKNPU_JOB: requests under a 1 ms interval timer, with and
- * without SA_RESTART; and signals to a thread that another one is to take. */
+ * without SA_RESTART; signals to a thread that another one is to take; and SIGSTOP. */
 #include "uapi.h"
 
 #include <pthread.h>
@@ -135,6 +135,39 @@ static void its_own_ends_it(const char *node, const struct job *job)
     close(waiter.fd);
 }
 
+static void *map_exports(void *node)
+{
+    int fd = open_node(node);
+    struct buffer buffer = rocket_buffer(fd, 4096);
+    for (int i = 0; i < 100; i++)
+        map_export(fd, &buffer);
+    close(fd);
+    return NULL;
+}
+
+/* Whatever a process is in when it is stopped, it goes on with that when it is let go. */
+static void stops(char *node)
+{
+    int status;
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        pthread_t threads[2];
+        for (int i = 0; i < 2; i++)
+            CHECK(pthread_create(&threads[i], NULL, map_exports, node) == 0);
+        for (int i = 0; i < 2; i++)
+            CHECK(pthread_join(threads[i], NULL) == 0);
+        _exit(0);
+    }
+    do {
+        usleep((useconds_t)(rand() % 2000));
+        kill(pid, SIGSTOP);
+        usleep((useconds_t)(rand() % 1000));
+        kill(pid, SIGCONT);
+    } while (waitpid(pid, &status, WNOHANG) == 0);
+    CHECK(status == 0);
+}
+
 int main(int argc, char **argv)
 {
     static struct job job, rknpu_job;
@@ -153,6 +186,7 @@ int main(int argc, char **argv)
     handle(SIGUSR1, 0);
     others_take_it(argv[1], &job);
     its_own_ends_it(argv[1], &job);
+    stops(argv[1]);
     puts("equal");
     return 0;
 }
