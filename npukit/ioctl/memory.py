@@ -80,11 +80,13 @@ def _at(address: int, size: int) -> ctypes.Array[ctypes.c_char] | None:
 
 
 def mappings(pid: int) -> Iterator[tuple[int, int, int, int]]:
-    """(start, end, inode, offset in the file) of each mapping of a process; none once it is gone.
+    """(start, end, inode, offset in the file) of each mapping of a process.
 
-    Source: proc_pid_maps(5).
+    None once it is gone, or where it is not for us to see; OSError(EMFILE) when we have no
+    descriptor left. Source: proc_pid_maps(5).
     """
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as maps:
+    unseen = (FileNotFoundError, ProcessLookupError, PermissionError)
+    with contextlib.suppress(*unseen), open(f"/proc/{pid}/maps") as maps:
         for line in maps:
             span, _access, offset, _device, inode, *_path = line.split(None, 5)
             start, end = span.split("-")

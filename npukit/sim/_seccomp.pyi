@@ -122,7 +122,7 @@ class Call:
 
     def identify(self, fd: int) -> tuple[tuple[int, int], int] | None:
         """((device, inode), position) of the open file behind a descriptor of the process; None
-        when there is none, or it is only a path."""
+        when there is none, or it is only a path; Errno(EMFILE) when we have no descriptor left."""
 
     def take(self, fd: int) -> int: ...
     def closes_on_exec(self, fd: int) -> bool: ...

@@ -6,7 +6,7 @@ _seccomp.pyi holds the documentation.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.errno cimport EFAULT, EINTR, EINVAL, ENOENT, ENOMEM, ESRCH, errno
+from libc.errno cimport EFAULT, EINTR, EINVAL, EMFILE, ENFILE, ENOENT, ENOMEM, ESRCH, errno
 from libc.stdint cimport int64_t, uint64_t
 from posix.time cimport clock_gettime, timespec
 from posix.unistd cimport close
@@ -364,13 +364,14 @@ cdef class Call:
         cdef int error = -ESRCH, tries, pidfd
         for tries in range(2):
             pidfd = self.listener.pidfd(self.raw.pid)
-            if pidfd < 0:
-                return None
-            error = npukit_pidfd_identify(pidfd, fd, &identity)
+            error = pidfd if pidfd < 0 else npukit_pidfd_identify(pidfd, fd, &identity)
             if error != -ESRCH:
                 break
             # An earlier thread of this number.
             self.listener.forget(self.raw.pid)
+        if error == -EMFILE or error == -ENFILE:
+            # It may be one of ours, for all that we can tell.
+            raise Errno(-error)
         if error < 0:
             return None
         return (identity.dev, identity.ino), identity.pos

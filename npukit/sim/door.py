@@ -129,7 +129,8 @@ class Report:
     def request(self, file: SimFile, number: int) -> Iterator[None]:
         """A request, which ends with an error or not."""
         device = getattr(file, "device", None)
-        where = device.name if device is not None else type(file).__name__
+        kind = "dma-buf" if isinstance(file, DmaBufSim) else "sync_file"
+        where = device.name if device is not None else kind
         name = request_name(file, number)
         self.requests[where, name] += 1
         try:
@@ -708,7 +709,14 @@ class Door(SimKernel):
         if not pending and not held:
             return
         inodes = {_key(pages.fd)[1] for pages, _ in pending} | {each.inode for each in held}
-        ranges = mapped_ranges(os.getpid(), inodes)
+        try:
+            ranges = mapped_ranges(os.getpid(), inodes)
+        except OSError:
+            # We have no descriptor left to ask with. Later we may.
+            with self.lock:
+                for pages, freed in pending:
+                    pages.freed += freed
+            return
         with self.lock:
             for each in held:
                 mapped = ranges.get(each.inode, [])

@@ -18,7 +18,7 @@ import pytest
 from raw import CODE, JOB_BYTES, PRODUCT, job_image
 from support import ROOT, skip_if_refused
 
-from npukit.abi import dma_heap, fastrpc, rknpu, rocket, wrapfd
+from npukit.abi import dma_heap, drm, fastrpc, rknpu, rocket, wrapfd
 from npukit.ioctl import IOWR
 from npukit.programs.rk3588.program import rknpu_tasks, rocket_tasks
 
@@ -448,6 +448,41 @@ def test_the_report_tells_all_that_went_wrong(kind: str, strict: bool) -> None:
     ):
         assert line in lines, result.stderr
     assert ("1 rocket: DRM_IOCTL_ROCKET_SUBMIT failed with EINVAL" in lines) == strict
+
+
+EXHAUSTING = f"""
+import errno, fcntl, os, struct, time
+node = os.open({ROCKET!r}, os.O_RDWR)
+def asks(request, argument):
+    argument = bytearray(argument)
+    try: fcntl.ioctl(node, request, argument)
+    except OSError as error: return errno.errorcode[error.errno], argument
+    return "", argument
+create = {int(rocket.DRM_IOCTL_ROCKET_CREATE_BO)}, (4096).to_bytes(24, "little")
+said, fds = set(), []
+for handle in range(1, 200):
+    export = {int(drm.DRM_IOCTL_PRIME_HANDLE_TO_FD)}, struct.pack("IIi", handle, 0, -1)
+    free = {int(drm.DRM_IOCTL_GEM_CLOSE)}, struct.pack("II", handle + 1, 0)
+    # Of what is freed the door asks who has mapped it, for which it needs a descriptor as well.
+    (made, _), *_ = asks(*create), asks(*create), asks(*free)
+    exported, answer = asks(*export)
+    said |= {{made, exported}}
+    if not exported: fds += struct.unpack("8xi", answer)
+time.sleep(0.2)
+print(len(fds) > 10, *sorted(said - {{""}}))
+for fd in fds: os.close(fd)
+end = time.monotonic() + 5
+while asks(*create)[0] and time.monotonic() < end: time.sleep(0.01)
+print(asks(*create)[0])
+"""
+
+
+@both
+def test_a_machine_without_descriptors_left(kind: str) -> None:
+    run = f"ulimit -n 100; exec {sys.executable} -m npukit sim run --door {kind} --"
+    result = start(["sh", "-c", f'{run} {sys.executable} -c "$0"', EXHAUSTING])
+    assert result.stdout == "True EMFILE\n\n", result.stderr
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 @both
