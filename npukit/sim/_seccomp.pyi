@@ -122,7 +122,8 @@ class Call:
 
     def identify(self, fd: int) -> tuple[tuple[int, int], int] | None:
         """((device, inode), position) of the open file behind a descriptor of the process; None
-        when there is none, or it is only a path; Errno(EMFILE) when we have no descriptor left."""
+        when there is none, or it is only a path; Errno(EMFILE) when we have no descriptor left,
+        PermissionError when the process is not for us to look into."""
 
     def take(self, fd: int) -> int: ...
     def closes_on_exec(self, fd: int) -> bool: ...

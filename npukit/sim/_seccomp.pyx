@@ -6,7 +6,7 @@ _seccomp.pyi holds the documentation.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.errno cimport EFAULT, EINTR, EINVAL, EMFILE, ENFILE, ENOENT, ENOMEM, ESRCH, errno
+from libc.errno cimport EFAULT, EINTR, EINVAL, EMFILE, ENFILE, ENOENT, ENOMEM, EPERM, ESRCH, errno
 from libc.stdint cimport int64_t, uint64_t
 from posix.time cimport clock_gettime, timespec
 from posix.unistd cimport close
@@ -372,6 +372,8 @@ cdef class Call:
         if error == -EMFILE or error == -ENFILE:
             # It may be one of ours, for all that we can tell.
             raise Errno(-error)
+        if error == -EPERM:
+            raise PermissionError(EPERM, os.strerror(EPERM))
         if error < 0:
             return None
         return (identity.dev, identity.ino), identity.pos

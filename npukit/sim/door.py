@@ -49,6 +49,11 @@ _SUBMITS = ("_SUBMIT", "_EXEC_CMD", "_INVOKE")
 
 _INTERRUPTED = "ERESTARTSYS (a signal: EINTR, or made again)"
 
+_UNSEEN_CALLER = (
+    "a program reaches no device here: this machine does not let us look into it (its file cannot "
+    "be read, it has given up being traced, or kernel.yama.ptrace_scope forbids it)"
+)
+
 SWEEP_SECONDS = 0.05
 """How long freed pages may stay before it is asked who still maps them."""
 
@@ -362,7 +367,7 @@ class Door(SimKernel):
         if call.nr not in (_seccomp.SYS_MMAP, _seccomp.SYS_FTRUNCATE):
             return self._open(call)
         if call.nr == _seccomp.SYS_FTRUNCATE:
-            found = call.identify(call.fd)
+            found = self._identify(call, call.fd)
             # A device node has no length that one could set.
             return -errno.EINVAL if found is not None and found[0] in self._inodes else None
         return self._mmap(call)
@@ -453,7 +458,7 @@ class Door(SimKernel):
         else:
             if name or not flags & _seccomp.AT_EMPTY_PATH:
                 return None
-            known = call.identify(fd & 0x7FFFFFFF)
+            known = self._identify(call, fd & 0x7FFFFFFF)
             inode = self._inodes.get(known[0]) if known is not None else None
             if inode is None or inode.device is None:
                 return None
@@ -479,8 +484,15 @@ class Door(SimKernel):
 
     # ---- Which open file?
 
+    def _identify(self, call: Call, fd: int) -> tuple[tuple[int, int], int] | None:
+        try:
+            return call.identify(fd)
+        except PermissionError:
+            self.say(_UNSEEN_CALLER, once=True)
+            return None
+
     def _look(self, call: Call, fd: int) -> SimFile | None:
-        found = call.identify(fd)
+        found = self._identify(call, fd)
         if found is None:
             return None
         key, position = found

@@ -283,10 +283,17 @@ def test_without_privilege(clients: Path) -> None:
             shutil.copy(clients / name, folder)
         script = f"id -u; id -g; test -O {ROCKET} && $0/matmul rocket {ROCKET} $0/rocket.job"
         result = start([sys.executable, "-c", UNPRIVILEGED, "sh", "-c", script, folder])
-    if result.returncode == 125:
-        pytest.skip(result.stderr.strip())
-    assert result.stdout.split() == ["65534", "65534", "equal"], result.stderr
-    assert result.returncode == 0
+        if result.returncode == 125:
+            pytest.skip(result.stderr.strip())
+        assert result.stdout.split() == ["65534", "65534", "equal"], result.stderr
+        assert result.returncode == 0
+        # The kernel keeps those out who could not read the file.
+        os.chmod(f"{folder}/matmul", 0o111)
+        command = (f"{folder}/matmul", "rocket", ROCKET, f"{folder}/rocket.job")
+        result = start([sys.executable, "-c", UNPRIVILEGED, *command])
+        assert result.returncode == 1
+        assert "Inappropriate ioctl" in result.stderr
+        assert result.stderr.count("does not let us look into it") == 1
 
 
 def test_without_namespaces(clients: Path) -> None:
