@@ -158,6 +158,11 @@ cdef long _seconds() noexcept:
     return now.tv_sec
 
 
+cdef int _number(object fd) except? -1:
+    """A descriptor as the kernel takes it from a field of any width: the low 32 bits, signed."""
+    return <int><unsigned int>(fd & 0xFFFFFFFF)
+
+
 cdef int _check(int result) except -1:
     """What a C function gave, which is an errno when negative."""
     if result < 0:
@@ -359,12 +364,12 @@ cdef class Call:
         position = npukit_pidfd_position(pidfd, <int>self.raw.args[0])
         return self.listener.tagged.get(position) if position >= FIRST else None
 
-    def identify(self, int fd):
+    def identify(self, fd):
         cdef npukit_identity identity
-        cdef int error = -ESRCH, tries, pidfd
+        cdef int error = -ESRCH, number = _number(fd), tries, pidfd
         for tries in range(2):
             pidfd = self.listener.pidfd(self.raw.pid)
-            error = pidfd if pidfd < 0 else npukit_pidfd_identify(pidfd, fd, &identity)
+            error = pidfd if pidfd < 0 else npukit_pidfd_identify(pidfd, number, &identity)
             if error != -ESRCH:
                 break
             # An earlier thread of this number.
@@ -378,16 +383,16 @@ cdef class Call:
             return None
         return (identity.dev, identity.ino), identity.pos
 
-    def take(self, int fd):
-        cdef int pidfd = self.listener.pidfd(self.raw.pid)
-        cdef int copy = npukit_pidfd_take(pidfd, fd) if pidfd >= 0 else -ESRCH
+    def take(self, fd):
+        cdef int number = _number(fd), pidfd = self.listener.pidfd(self.raw.pid)
+        cdef int copy = npukit_pidfd_take(pidfd, number) if pidfd >= 0 else -ESRCH
         if copy < 0:
             raise Errno(-copy)
         return copy
 
-    def closes_on_exec(self, int fd):
+    def closes_on_exec(self, fd):
         try:
-            with open(f"/proc/{self.raw.pid}/fdinfo/{fd}", "rb") as info:
+            with open(f"/proc/{self.raw.pid}/fdinfo/{_number(fd)}", "rb") as info:
                 for line in info:
                     if line.startswith(b"flags:"):
                         return bool(int(line[6:], 8) & os.O_CLOEXEC)

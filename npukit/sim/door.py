@@ -374,7 +374,6 @@ class Door(SimKernel):
 
     def _mmap(self, call: Call) -> int | None:
         _, length, prot, flags, fd, offset = call.args
-        fd &= 0x7FFFFFFF
         file = self._look(call, fd)
         if file is None:
             return None
@@ -388,7 +387,7 @@ class Door(SimKernel):
             self._tell_mmap(call, file, (0, 0), error.code)
             raise
         if isinstance(file, DrmFileSim) or _file_of(file) is not None:
-            found = call.identify(fd)
+            found = self._identify(call, fd)
             if found is not None:
                 self._tell_mmap(call, file, (found[0][1], offset), 0)
             return None
@@ -458,11 +457,11 @@ class Door(SimKernel):
         else:
             if name or not flags & _seccomp.AT_EMPTY_PATH:
                 return None
-            known = self._identify(call, fd & 0x7FFFFFFF)
+            known = self._identify(call, fd)
             inode = self._inodes.get(known[0]) if known is not None else None
             if inode is None or inode.device is None:
                 return None
-            found = inode.device, self._path(call, fd & 0x7FFFFFFF, inode.device)
+            found = inode.device, self._path(call, fd, inode.device)
         device, name = found
         node = self._nodes[device]
         call.tell_stat(address, node, stat.S_IFCHR | 0o666, *device_number(device, name))

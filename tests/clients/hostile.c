@@ -108,6 +108,15 @@ static void wrong_files(int fd, int rknpu, int heap)
     CHECK(pipe(pair) == 0 && fails(pair[0], _IOWR('>', 3, char[48]), &alloc) == ENOTTY);
     close(pair[0]);
     close(pair[1]);
+    /* Numbers of descriptors that have more than their 31 bits. */
+    struct prime_handle prime = {.fd = INT32_MIN};
+    CHECK(fails(fd, PRIME_FD_TO_HANDLE, &prime) == EBADF);
+    int udmabuf = open_node("/dev/udmabuf");
+    struct { uint32_t memfd, flags; uint64_t offset, size; } create = {0x80000000, 0, 0, 4096};
+    CHECK(fails(udmabuf, _IOW('u', 0x42, create), &create) == EBADFD);
+    create.memfd = 0xffffffff;
+    CHECK(fails(udmabuf, _IOW('u', 0x42, create), &create) == EBADFD);
+    close(udmabuf);
 }
 
 /* Reads, writes and seeks that a driver refuses or ignores do not lead to another's buffers. */
