@@ -581,6 +581,14 @@ static int open_at(int folder, const char *path, int flags, bool *ours)
     struct message message;
     if (!*ours)
         return -1;
+    /* What the kernel finds before it asks a driver. */
+    int created = O_CREAT | O_EXCL;
+    if ((flags & created) == created || flags & O_DIRECTORY) {
+        errno = flags & O_DIRECTORY ? ENOTDIR : EEXIST;
+        return -1;
+    }
+    /* Other flags mean nothing to a driver, and have other bits on other architectures. */
+    flags &= O_ACCMODE | O_EXCL | O_NONBLOCK | O_CLOEXEC;
     int64_t answer = call(fresh(&message), "[\"open\", %d, %d]\n", node, flags);
     return (int)value_of(answer, &message);
 }

@@ -22,6 +22,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from npukit import _fast
+
 from . import _seccomp
 from .core import ERESTARTSYS, Area, Caller, Errno, SimDevice, SimFile
 from .dma_buf import DmaBufSim
@@ -162,6 +164,9 @@ class ServedKernel(SimKernel):
         self.report = Report() if report else None
         self.name = name
         self._stand_ins: dict[tuple[int, int], SimFile] = {}
+        self._access: dict[tuple[int, int], int] = {}
+        """How a stand-in was opened, if not for reading and writing, as all pipes here are."""
+        self._opening = os.O_RDWR
         self._writers: dict[int, tuple[int, int]] = {}
         """Our end of a pipe -> the pipe."""
         self._mapped: dict[tuple[int, int], _Mapped] = {}
@@ -270,6 +275,11 @@ class ServedKernel(SimKernel):
             if name == "ioctl":
                 return ["done", self.request(caller, file, *arguments_left)]
             if name == "mmap":
+                _, _, prot, flags = arguments_left
+                access = self._access.get((device, inode), os.O_RDWR)
+                writes = prot & _fast.PROT_WRITE and flags & _fast.MAP_SHARED
+                if access == os.O_WRONLY or (access == os.O_RDONLY and writes):
+                    raise Errno(errno.EACCES)
                 pieces = self._map(caller, file, arguments_left, fds)
                 return ["done", len(pieces), pieces]
             if name == "lseek":
@@ -287,12 +297,11 @@ class ServedKernel(SimKernel):
         paths = self._paths()
         if not 0 <= number < len(paths):
             raise Errno(errno.ENOENT)
-        # What the kernel finds before it asks a driver.
-        if flags & os.O_CREAT and flags & os.O_EXCL:
-            raise Errno(errno.EEXIST)
-        if flags & os.O_DIRECTORY:
-            raise Errno(errno.ENOTDIR)
-        return self.open_node(paths[number][1], flags)
+        self._opening = flags & os.O_ACCMODE
+        try:
+            return self.open_node(paths[number][1], flags)
+        finally:
+            self._opening = os.O_RDWR
 
     def _paths(self) -> list[tuple[SimDevice, str]]:
         return [(device, path) for device in self.devices for path in device.paths]
@@ -416,6 +425,8 @@ class ServedKernel(SimKernel):
             os.close(writer)
             raise
         self._stand_ins[key] = file
+        if self._opening != os.O_RDWR:
+            self._access[key] = self._opening
         self._writers[writer] = key
         self._epoll.register(writer, select.EPOLLERR)
         file.holders += 1
@@ -456,7 +467,9 @@ class ServedKernel(SimKernel):
         """Nobody has a pipe any more."""
         self._epoll.unregister(writer)
         os.close(writer)
-        self.put(self._stand_ins.pop(self._writers.pop(writer)))
+        key = self._writers.pop(writer)
+        self._access.pop(key, None)
+        self.put(self._stand_ins.pop(key))
 
     def sweep(self) -> None:
         """End what no program has any more; the lock is held."""

@@ -28,6 +28,18 @@ static int fails(const char *path, int flags)
     return errno;
 }
 
+/* What may be mapped is the open file's to say. */
+static int maps(const char *node, int access, int prot)
+{
+    int fd = open(node, access);
+    struct rocket_create_bo create = {.size = 4096};
+    CHECK(fd >= 0 && request(fd, ROCKET_CREATE_BO, &create) == 0);
+    void *memory = mmap(NULL, 4096, prot, MAP_SHARED, fd, (off_t)create.offset);
+    int code = memory == MAP_FAILED ? errno : 0;
+    close(fd);
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc >= 2);
@@ -49,6 +61,10 @@ int main(int argc, char **argv)
 #ifdef SYS_open
     is_device((int)syscall(SYS_open, node, O_RDWR));
 #endif
+    CHECK(maps(node, O_RDWR, PROT_READ | PROT_WRITE) == 0);
+    CHECK(maps(node, O_RDONLY, PROT_READ) == 0);
+    CHECK(maps(node, O_RDONLY, PROT_READ | PROT_WRITE) == EACCES);
+    CHECK(maps(node, O_WRONLY, PROT_WRITE) == EACCES);
     CHECK(fails(node, O_RDWR | O_CREAT | O_EXCL) == EEXIST);
     CHECK(fails(node, O_RDWR | O_DIRECTORY) == ENOTDIR);
     CHECK(!fopen(node, "w+x") && errno == EEXIST);
