@@ -345,7 +345,7 @@ class Door(SimKernel):
 
     def _shared(self, call: Call, fd: int, offset: int, size: int) -> bytes | None:
         """Bytes of the dma-buf behind a descriptor of the caller."""
-        found = call.identify(fd)
+        found = self._identify(call, fd)
         inode = self._inodes.get(found[0]) if found is not None else None
         if found is None or inode is None:
             return None

@@ -16,7 +16,7 @@ from typing import NoReturn
 from npukit.ioctl.watcher import Watcher
 
 from . import _seccomp, namespace
-from .door import Door
+from .door import Door, descendants
 
 DEFAULT_DEVICES = ("rknpu", "rocket", "dma_heap", "udmabuf")
 CANNOT_RUN = 125
@@ -158,13 +158,13 @@ def _serve(door: Door, pid: int, nodes: Sequence[int], listener: int) -> int:
     # A terminal sends these to the program as well, which decides what they mean.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+    family = _Family(pid)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _frame: _forward(pid, number))
+        signal.signal(number, lambda number, _frame: forward(family.running, number))
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
     door.open_door(nodes, listener)
     assert door.listener is not None
-    family = _Family(pid)
     served = door.listener
 
     def over() -> bool:
@@ -183,16 +183,19 @@ def _serve(door: Door, pid: int, nodes: Sequence[int], listener: int) -> int:
     return family.status
 
 
-def _forward(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
+def forward(pid: int | None, number: int) -> None:
+    """Pass a signal on to the program, or to all that it has left once it has ended itself."""
+    for each in descendants(os.getpid()) if pid is None else [pid]:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(each, number)
 
 
 class _Family:
     """The program and the processes that it left to us."""
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
+        self.running: int | None = pid
+        """The program, until it has ended."""
         self.status: int | None = None
         """Exit status of the program once it has ended."""
 
@@ -204,6 +207,7 @@ class _Family:
                 return
             if pid == 0:
                 return
-            if pid == self._pid:
+            if pid == self.running:
+                self.running = None
                 code = os.waitstatus_to_exitcode(status)
                 self.status = code if code >= 0 else 128 - code

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from . import _seccomp, namespace
 from .kernel import SimKernel
 from .preload import ServedKernel
-from .run import CANNOT_RUN, DEFAULT_DEVICES, UNLISTED, execute, fill_standard_files
+from .run import CANNOT_RUN, DEFAULT_DEVICES, UNLISTED, execute, fill_standard_files, forward
 from .socket import serve
 
 SOCKET_VARIABLE = "NPUKIT_SIM"
@@ -181,6 +181,7 @@ def _run(kernel: ServedKernel, plan: Plan, path: str, namespaces: bool) -> int:
     go, begin = os.pipe2(os.O_CLOEXEC)
     # Before there is a thread.
     pid = os.fork()
+    running: int | None = pid
     if pid == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(begin)
@@ -191,7 +192,7 @@ def _run(kernel: ServedKernel, plan: Plan, path: str, namespaces: bool) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGQUIT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _frame: _forward(pid, number))
+        signal.signal(number, lambda number, _frame: forward(running, number))
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     _seccomp.adopt_orphans()
     status = CANNOT_RUN
@@ -212,7 +213,8 @@ def _run(kernel: ServedKernel, plan: Plan, path: str, namespaces: bool) -> int:
                     ended, code = os.waitpid(-1, 0)
                 except ChildProcessError:
                     break
-                if ended == pid:
+                if ended == running:
+                    running = None
                     exit_code = os.waitstatus_to_exitcode(code)
                     status = exit_code if exit_code >= 0 else 128 - exit_code
     finally:
@@ -254,11 +256,6 @@ def _end(kernel: ServedKernel) -> None:
         kernel.sweep()
     if kernel.report is not None:
         print("\n".join([f"{kernel.name}: report", *kernel.report.lines()]), file=sys.stderr)
-
-
-def _forward(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
 
 
 __all__ = ["library_path", "run_preloaded", "serve_until_told"]

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from raw import CODE, JOB_BYTES, PRODUCT, job_image
-from support import ROOT, skip_if_refused
+from support import ROOT, skip_if_refused, wait_until
 
 from npukit.abi import dma_heap, drm, fastrpc, rknpu, rocket, wrapfd
 from npukit.ioctl import IOWR
@@ -368,6 +368,27 @@ def test_a_termination_is_passed_on() -> None:
         process.communicate()
         raise
     assert (process.returncode, out) == (4, "told\n")
+
+
+@both
+def test_what_a_program_left_behind_is_told_instead(kind: str) -> None:
+    """Else nothing but SIGKILL would end a run whose program has ended itself."""
+    script = "sleep 1000 & echo $$; exit 3"
+    run = [sys.executable, "-m", "npukit", "sim", "run", "--door", kind, "--", "sh", "-c", script]
+    process = subprocess.Popen(
+        run, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+    )
+    try:
+        assert process.stdout is not None
+        program = Path("/proc", process.stdout.readline().strip())
+        wait_until(lambda: not program.exists())
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=LIMIT)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    assert (process.returncode, out, err) == (3, "", "")
 
 
 @both
