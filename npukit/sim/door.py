@@ -506,6 +506,9 @@ class Door(SimKernel):
         """An open file whose position says nothing: a new one, or the program has moved it."""
         copy = call.take(fd)
         try:
+            if _key(copy) != inode.key:
+                # Another thread has put something else there since.
+                raise Errno(errno.EBADF)
             with open(f"/proc/self/fdinfo/{copy}") as info:
                 for tag in re.findall(r"OFDLCK .* (\d+) \d+$", info.read(), re.MULTILINE):
                     if int(tag) in inode.files:

@@ -3,6 +3,9 @@
  * on the wrong file, closed files, and a great many buffers. */
 #include "uapi.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/resource.h>
 
 static int fails(int fd, unsigned long number, const void *argument)
@@ -143,6 +146,47 @@ static void moves_positions(const char *node)
     close(two);
 }
 
+struct swap {
+    const char *node;
+    int fd;
+    atomic_bool over;
+};
+
+/* Puts new open files of a node under the number, and a pipe and a plain file in turns. */
+static void *swaps(void *argument)
+{
+    struct swap *swap = argument;
+    int pair[2], file = memfd_create("plain", MFD_CLOEXEC);
+    CHECK(pipe(pair) == 0);
+    for (int i = 0; !atomic_load(&swap->over); i++) {
+        int fd = open_node(swap->node);
+        CHECK(dup2(fd, swap->fd) == swap->fd);
+        CHECK(dup2(i % 2 ? pair[0] : file, swap->fd) == swap->fd);
+        close(fd);
+        CHECK(lseek(file, 0, SEEK_CUR) == 0);
+    }
+    close(pair[0]);
+    close(pair[1]);
+    close(file);
+    return NULL;
+}
+
+/* A request is for the file that it finds, and no other is touched. */
+static void swaps_descriptors(const char *node)
+{
+    struct swap swap = {.node = node, .fd = dup(0)};
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, swaps, &swap) == 0);
+    for (int i = 0; i < 5000; i++) {
+        struct rocket_create_bo create = {.size = 4096};
+        int code = fails(swap.fd, ROCKET_CREATE_BO, &create);
+        CHECK(code == 0 || code == ENOTTY || code == EBADF);
+    }
+    atomic_store(&swap.over, true);
+    CHECK(pthread_join(thread, NULL) == 0);
+    close(swap.fd);
+}
+
 static void no_descriptors_left(int fd, int heap)
 {
     struct rlimit old, none = {0, 0};
@@ -193,6 +237,7 @@ int main(int argc, char **argv)
     overlapping(fd);
     wrong_files(fd, rknpu, heap);
     moves_positions(argv[1]);
+    swaps_descriptors(argv[1]);
     no_descriptors_left(fd, heap);
     /* A pointer of the vendor's driver that is none: a real kernel would crash. */
     struct rknpu_submit submit = {.flags = 1, .task_number = 1, .task_obj_addr = 0xdead};
