@@ -46,6 +46,10 @@ def adopt_orphans() -> None:
 def survive_truncation() -> None:
     """Give a fresh page to an access behind the end of a mapped file, instead of SIGBUS."""
 
+def check() -> None:
+    """OSError, which names the call, where this machine lacks what the answers to another process's
+    calls take. Descriptor 0 must be open."""
+
 def watch_closes() -> int:
     """An inotify descriptor, for add_watch()."""
 

@@ -202,7 +202,30 @@ def survive_truncation():
 
 
 def watch_closes():
-    return _checked(inotify_init1(IN_CLOEXEC | IN_NONBLOCK))
+    cdef int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK)
+    if fd < 0:
+        raise OSError(errno, os.strerror(errno), "inotify_init1")
+    return fd
+
+
+def check():
+    cdef int pidfd, copy
+    cdef char there = 0, here = 0
+    cdef iovec source, target
+    os.close(watch_closes())
+    try:
+        pidfd = os.pidfd_open(os.getpid())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "pidfd_open") from None
+    copy = npukit_pidfd_take(pidfd, 0)
+    close(pidfd)
+    if copy < 0:
+        raise OSError(-copy, os.strerror(-copy), "pidfd_getfd")
+    close(copy)
+    source.iov_base, target.iov_base = &there, &here
+    source.iov_len = target.iov_len = 1
+    if process_vm_readv(os.getpid(), &target, 1, &source, 1, 0) != 1:
+        raise OSError(errno, os.strerror(errno), "process_vm_readv")
 
 
 def add_watch(int inotify, int fd):

@@ -57,6 +57,14 @@ def run(
 def run_behind(door: Door, command: Sequence[str], namespaces: bool = True) -> int:
     """run(), on a machine that is there already."""
     fill_standard_files()
+    try:
+        _seccomp.check()
+    except OSError as error:
+        door.say(
+            "calls of other processes cannot be answered on this machine (it may be a container "
+            f"that forbids it; --door preload takes less): {error.filename}: {error.strerror}"
+        )
+        return CANNOT_RUN
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # What comes before we know what to do with it has to wait.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)

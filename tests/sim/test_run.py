@@ -3,6 +3,7 @@
 
 import errno
 import os
+import platform
 import re
 import shutil
 import signal
@@ -340,6 +341,37 @@ def test_what_is_impossible_is_said() -> None:
         r"npukit sim run: system calls cannot be trapped .* on this machine: .*busy\n",
         result.stderr,
     )
+
+
+FORBIDS = """
+import ctypes, errno, os, struct, sys
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+def forbid(number):
+    # Load the number; EPERM if it is the one, else go on.
+    refuse, allow = 0x50000 | errno.EPERM, 0x7FFF0000
+    lines = (0x20, 0, 0, 0), (0x15, 0, 1, number), (6, 0, 0, refuse), (6, 0, 0, allow)
+    code = b"".join(struct.pack("<HBBI", *line) for line in lines)
+    prctl = ctypes.CDLL(None).prctl
+    assert prctl(38, 1, 0, 0, 0) == 0 and prctl(22, 2, ctypes.byref(Program(4, code)), 0, 0) == 0
+forbid(int(sys.argv[1]))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("call", ["pidfd_open", "pidfd_getfd", "process_vm_readv", "inotify_init1"])
+def test_what_a_container_forbids_is_said(call: str) -> None:
+    number = {
+        "pidfd_open": (434, 434),
+        "pidfd_getfd": (438, 438),
+        "process_vm_readv": (310, 270),
+        "inotify_init1": (294, 26),
+    }[call][platform.machine() == "aarch64"]
+    run = [sys.executable, "-m", "npukit", "sim", "run", "--", "echo", "never"]
+    result = start([sys.executable, "-c", FORBIDS, str(number), *run])
+    assert (result.returncode, result.stdout) == (125, "")
+    said = rf"npukit sim run: .* cannot be answered on this machine .*: {call}: Operation not .*\n"
+    assert re.fullmatch(said, result.stderr)
 
 
 @both
