@@ -73,8 +73,8 @@ def open(  # noqa: A001
     if path is not None:
         path = os.fspath(path)
     if path is not None and path.startswith("sim:"):
-        name, _, socket = path.removeprefix("sim:").partition("@")
-        if socket:
+        name, at, socket = path.removeprefix("sim:").partition("@")
+        if at:
             from npukit.sim.socket import SocketKernel
 
             if strict:

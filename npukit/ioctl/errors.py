@@ -10,6 +10,25 @@ import errno as _errno
 import os
 from typing import Any
 
+_ERRORS = {
+    **_errno.errorcode,
+    # Of two names that of the kernel; and what drivers let out that no program is to see.
+    _errno.EDEADLK: "EDEADLK",
+    _errno.EOPNOTSUPP: "EOPNOTSUPP",
+    524: "ENOTSUPP",
+    # What a signal leaves: the kernel makes the call again, or answers EINTR.
+    512: "ERESTARTSYS",
+    513: "ERESTARTNOINTR",
+    514: "ERESTARTNOHAND",
+    515: "ENOIOCTLCMD",
+    516: "ERESTART_RESTARTBLOCK",
+}
+
+
+def error_name(code: int) -> str:
+    """An errno by name, also one that a kernel keeps to itself; "" for 0."""
+    return _ERRORS.get(code, str(code)) if code else ""
+
 
 class NpuError(OSError):
     """A driver refused, or npukit refused before the driver could.
@@ -40,7 +59,7 @@ class NpuError(OSError):
         return type(self), (self.errno, self.strerror), state
 
     def __str__(self) -> str:
-        code = _errno.errorcode.get(self.errno or 0, str(self.errno))
+        code = error_name(self.errno) if self.errno else str(self.errno)
         where = " on ".join(str(part) for part in (self.request, self.filename) if part)
         text = f"{where}: {self.strerror} ({code})" if where else f"{self.strerror} ({code})"
         if self.hint:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from npukit import _fast
+from npukit.ioctl.errors import error_name
 from npukit.ioctl.kernel import round_to_page
 from npukit.ioctl.memory import OwnMemory
 
@@ -27,7 +28,7 @@ class Errno(Exception):
     """A simulated driver's refusal: the errno that the system call answers."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(f"{errno.errorcode.get(code, code)} ({os.strerror(code)})")
+        super().__init__(f"{error_name(code)} ({os.strerror(code)})")
         self.code = code
 
 

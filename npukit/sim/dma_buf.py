@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .kernel import SimKernel
 
 _ACCESS = abi.DMA_BUF_SYNC_RW
+_RAM = os.sysconf("SC_PHYS_PAGES") * PAGE_SIZE
+"""More than that a heap never finds, page by page."""
 
 
 class Backing:
@@ -202,10 +204,12 @@ class DmaHeapFile(CharFile):
         ):
             raise Errno(errno.EINVAL)
         size = round_to_page(data.len)
+        if size > _RAM:
+            raise Errno(errno.ENOMEM)
         pages = os.memfd_create("dma_heap")
         try:
             os.ftruncate(pages, size)
-        except (OSError, OverflowError):
+        except OSError:
             os.close(pages)
             raise Errno(errno.ENOMEM) from None
         backing = PlainPages(pages, size)
@@ -308,9 +312,11 @@ class UdmabufFile(CharFile):
         backing.put()
         return buffer.install(bool(flags & udmabuf.UDMABUF_FLAGS_CLOEXEC))
 
-    @staticmethod
-    def _pin(caller: Caller, memfd: int, offset: int, size: int) -> int:
+    def _pin(self, caller: Caller, memfd: int, offset: int, size: int) -> int:
         """A descriptor of our own of a memfd that obeys the driver's rules."""
+        if self.kernel.file(memfd) is not None:
+            # What stands for a device or a dma-buf here may be a memfd, which those are not.
+            raise Errno(errno.EBADFD)
         try:
             fd = caller.take(memfd)
         except Errno:

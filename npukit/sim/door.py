@@ -28,6 +28,7 @@ from npukit import _fast
 from npukit.abi import dma_buf, dma_heap, drm, fastrpc, rknpu, sync_file, udmabuf, wrapfd
 from npukit.abi.versions import Variant
 from npukit.ioctl import Ioctl, ProgramError, decode
+from npukit.ioctl.errors import error_name
 from npukit.ioctl.memory import mappings
 from npukit.ioctl.watcher import OpenFile, Watcher
 
@@ -142,7 +143,7 @@ class Report:
             yield
         except Exception as error:
             code, _ = outcome(error)
-            text = errno.errorcode.get(code, _INTERRUPTED if code == ERESTARTSYS else str(code))
+            text = _INTERRUPTED if code == ERESTARTSYS else error_name(code)
             self.errors[where, name, text] += 1
             raise
 
@@ -382,7 +383,7 @@ class Door(SimKernel):
             self._hold(file, area)
         except Errno as error:
             if self.strict:
-                code = errno.errorcode.get(error.code)
+                code = error_name(error.code)
                 self.say(f"strict: mmap of {length} bytes at {offset:#x} gets {code}")
             self._tell_mmap(call, file, (0, 0), error.code)
             raise

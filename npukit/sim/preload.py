@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from npukit import _fast
+from npukit.ioctl.errors import error_name
 
 from . import _seccomp
 from .core import ERESTARTSYS, Area, Caller, Errno, SimDevice, SimFile
@@ -326,7 +327,7 @@ class ServedKernel(SimKernel):
             area = file.mmap(caller, length, offset, prot, flags)
         except Errno as error:
             if self.strict:
-                code = errno.errorcode.get(error.code)
+                code = error_name(error.code)
                 self.say(f"strict: mmap of {length} bytes at {offset:#x} gets {code}")
             raise
         # A file may have come many times, by descriptors of its own.

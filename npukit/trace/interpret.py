@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import errno
 import functools
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
@@ -13,6 +12,7 @@ from typing import Any, cast
 from npukit.abi import hexagon, rknpu
 from npukit.devices.discover import DRIVABLE
 from npukit.ioctl import Ioctl
+from npukit.ioctl.errors import error_name
 
 from .buffers import Bo, Buffers
 from .contents import Contents
@@ -22,21 +22,6 @@ from .record import PACKET, REGCMD, Block, Chunk, Key, Memory, Record
 from .summary import NONBLOCK, numbers, written
 
 _DRIVERS = {module: driver for driver, module in MODULES.items()}
-_ERRORS = {
-    **errno.errorcode,
-    # Of two names that of the kernel; and what drivers let out that no program is to see.
-    errno.EDEADLK: "EDEADLK",
-    errno.EOPNOTSUPP: "EOPNOTSUPP",
-    524: "ENOTSUPP",
-    # What a signal leaves: the kernel makes the call again, or answers EINTR.
-    512: "ERESTARTSYS",
-    513: "ERESTARTNOINTR",
-    514: "ERESTARTNOHAND",
-    515: "ENOIOCTLCMD",
-    516: "ERESTART_RESTARTBLOCK",
-}
-
-
 _XDNA = "amdxdna_accel_driver"
 _CACHEABLE = rknpu.RKNPU_MEM_CACHEABLE
 _FROM_DEVICE = rknpu.RKNPU_MEM_SYNC_FROM_DEVICE
@@ -45,11 +30,6 @@ _SUBMITS = frozenset(
 )
 _LISTENERS = frozenset({hexagon.HANDLE_LISTENER, hexagon.HANDLE_LISTENER1})
 _WAITS = frozenset({"drm_rocket_prep_bo", "amdxdna_drm_wait_cmd", "drm_syncobj_timeline_wait"})
-
-
-def error_name(code: int) -> str:
-    """An errno by name; "" for 0."""
-    return _ERRORS.get(code, str(code)) if code else ""
 
 
 class Interpreter:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from npukit.devices.discover import driver_of_number
 from npukit.ioctl import Ioctl, Struct, Union
+from npukit.ioctl.errors import error_name
 from npukit.ioctl.memory import mappings
 from npukit.ioctl.watcher import OpenFile
 
@@ -27,7 +28,7 @@ from . import _ptrace
 from .buffers import Bo
 from .contents import Contents
 from .follow import LIMIT
-from .interpret import Interpreter, error_name
+from .interpret import Interpreter
 from .meaning import CREATES, MODULES, NODES, RKNPU_NODE
 from .record import Block, Key, Record
 

@@ -12,12 +12,13 @@ from typing import Any, Self, TextIO
 
 from npukit._fast import Mapping
 from npukit.ioctl import Kernel, KernelCall, Struct, TracingKernel, Union
+from npukit.ioctl.errors import error_name
 from npukit.ioctl.memory import OwnMemory
 
 from .buffers import Bo
 from .contents import Contents
 from .follow import LIMIT
-from .interpret import Interpreter, error_name
+from .interpret import Interpreter
 from .meaning import NODES
 from .record import Block, Record, write_header
 

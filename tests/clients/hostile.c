@@ -119,6 +119,9 @@ static void wrong_files(int fd, int rknpu, int heap)
     CHECK(fails(udmabuf, _IOW('u', 0x42, create), &create) == EBADFD);
     create.memfd = 0xffffffff;
     CHECK(fails(udmabuf, _IOW('u', 0x42, create), &create) == EBADFD);
+    /* The node itself is no memfd. */
+    create.memfd = (uint32_t)udmabuf;
+    CHECK(fails(udmabuf, _IOW('u', 0x42, create), &create) == EBADFD);
     close(udmabuf);
 }
 

@@ -74,6 +74,9 @@ def test_a_missing_or_unknown_node_is_an_error() -> None:
         npukit.open("sim:toaster")
     with pytest.raises(ValueError, match="strict"):
         npukit.open("/dev/null", strict=True)
+    # A served machine whose socket has no name is not one of this process.
+    with pytest.raises(NpuError, match="sim serve"):
+        npukit.open("sim:rocket@")
 
 
 def test_memory_is_shared_between_arrays_without_a_copy(device: Any) -> None:

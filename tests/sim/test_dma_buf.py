@@ -42,6 +42,8 @@ def test_heap_checks(kernel: SimKernel) -> None:
             {"len": 1, "heap_flags": 1},
         ):
             assert heap.ask(ALLOC, **fields)[0] == errno.EINVAL
+        # More than any machine has.
+        assert heap.ask(ALLOC, len=1 << 62)[0] == errno.ENOMEM
         assert kernel.ioctl(heap.fd, ALLOC + 1, bytearray(24)) == (-1, errno.EINVAL)
         assert kernel.ioctl(heap.fd, ALLOC, 8) == (-1, errno.EFAULT)
         fd = heap.ok(ALLOC, len=100, fd_flags=os.O_CLOEXEC | os.O_RDWR).fd
@@ -178,6 +180,7 @@ def test_udmabuf_checks(kernel: SimKernel) -> None:
             ({"memfd": frozen, "size": PAGE}, errno.EINVAL),
             ({"memfd": reader, "size": PAGE}, errno.EBADFD),
             ({"memfd": 9999, "size": PAGE}, errno.EBADFD),
+            ({"memfd": node.fd, "size": PAGE}, errno.EBADFD),
         ):
             assert create.call(kernel, node.fd, udmabuf.udmabuf_create(**fields)) == (-1, code)
         many = udmabuf.udmabuf_create_list(count=1025)
