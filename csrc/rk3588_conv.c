@@ -75,6 +75,7 @@ static const struct npu_rule atom_input[] = {
     {CNA_DATA_SIGN, 1, "unsigned input"},
     {CNA_CVT_BYPASS, 1, "input conversion"},
     {CNA_PER_CHANNEL_CVT_EN, 0, "input conversion"},
+    {CNA_UNDOC_MORE_ENTRIES, 0, "a row of more entries than the manual's field holds"},
 };
 
 static const struct npu_rule channel_last[] = {
@@ -177,9 +178,9 @@ static int decode_modes(const struct npu *npu, struct conv *conv, int rdma,
     if (NPU_REQUIRE(npu, same, fault))
         return -1;
     /* Set by the vendor where several cores share an operation; each core's part is complete. */
-    if (variant != 0 && variant != 0x20 && variant != 0x40 && variant != 0x50)
+    if (variant != 0 && variant != 0x10 && variant != 0x20 && variant != 0x40 && variant != 0x50)
         return npu_unsupported(fault, npu, CNA_UNDOC_CORE_VARIANT,
-                               "only 0, 0x20, 0x40 and 0x50 are known");
+                               "only 0, 0x10, 0x20, 0x40 and 0x50 are known");
     for (uint32_t i = 0; i < 16; i++) {
         uint32_t field = CNA_DCOMP_AMOUNT0 + (i << 18); /* registers 4 bytes apart */
         if (npu_get(npu, field))
@@ -379,7 +380,7 @@ static int check_output(const struct npu *npu, const struct conv *conv, struct n
 
 static int decode_banks(const struct npu *npu, struct conv *conv, struct npu_fault *fault)
 {
-    /* Of 64 bytes, for one row. Of channel-last input Mesa counts pixels, all of them. */
+    /* Of 64 bytes, for one row. Of channel-last input Mesa and the vendor count all pixels. */
     const int64_t entries = conv->channel_last ? (conv->row_bytes + 63) / 64
                                                : npu_get(npu, CNA_DATA_ENTRIES);
 

@@ -27,7 +27,8 @@
 #define ENABLE_CONV_RDMA 0x1d
 #define ENABLE_FLYING 0x18 /* DPU and DPU_RDMA */
 #define ENABLE_POOL 0x60   /* PPU and PPU_RDMA */
-#define POINTER_STATE 0x10031u /* EXECUTER, both CLEAR bits, POINTER: not configuration */
+/* The core's number, EXECUTER, both CLEAR bits and POINTER: not configuration */
+#define POINTER_STATE 0xf0010031u
 #define DMA_READ_ERROR (1u << 12)
 #define DMA_WRITE_ERROR (1u << 13)
 #define FETCH_WORDS 256
@@ -147,13 +148,10 @@ int npu_write_register(struct npu *npu, uint32_t offset, uint32_t value)
     /* PC registers and the enables are npu_execute's. */
     if (!legal || block == NPU_PC || place == NPU_S_STATUS || place == NPU_OPERATION_ENABLE)
         return -1;
-    /* The kernel's driver puts the core's number into the top nibble of S_POINTER. */
-    if (place == NPU_S_POINTER)
-        legal |= 0xf0000000;
     if (value & ~legal)
         return -1;
     if (place == NPU_S_POINTER)
-        set_pointer(npu, block, value & 0x0fffffff);
+        set_pointer(npu, block, value);
     else
         return set_register(npu, offset, value);
     return 0;

@@ -187,7 +187,8 @@ class Npu:
     def write_register(self, offset: int, value: int) -> None:
         """Write a block's register as a driver does through MMIO, into the group its pointer names.
 
-        The top nibble of S_POINTER may hold a core number, as the vendor's driver writes it.
+        The top nibble of CNA's and CORE's S_POINTER may hold a core number, as the vendor's driver
+        writes it.
         ValueError: no such register, one that ``run`` itself drives (those of PC, S_STATUS,
         OPERATION_ENABLE), or reserved bits.
         """

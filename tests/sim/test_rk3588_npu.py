@@ -555,6 +555,23 @@ def test_pointers_as_the_vendors_driver_sets_them() -> None:
     assert rig.npu.run(0x1000, len(words)).raw_status == 0x155
 
 
+def test_pointers_as_the_vendors_streams_set_them() -> None:
+    """Task lists that are written for one core name it, as the driver does."""
+    conv = Conv()
+    rig = Rig(core=1)
+    rig.place(conv, np.random.default_rng(12))
+    words = [word(register, 0x1000000E) for register in (CNA.S_POINTER, CORE.S_POINTER)]
+    words += conv.words()
+    rig.load(words)
+    statuses = [rig.npu.run(0x1000, len(words)).raw_status for _ in range(3)]
+    assert statuses == [0x155, 0x2AA, 0x155]
+    rig.check(words)
+    rig.load([word(DPU.S_POINTER, 0x1000000E), *words], 0x4000)
+    fault = rig.npu.run(0x4000, len(words) + 1).error
+    assert fault is not None
+    assert (fault.kind, fault.text) == ("illegal", "reserved bits 0x10000000 are set")
+
+
 def test_a_failed_task_leaves_the_pointers() -> None:
     conv = Conv()
     rig = Rig()

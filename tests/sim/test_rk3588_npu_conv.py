@@ -356,6 +356,26 @@ def test_channel_last_input_agrees_with_the_reference(
     rig.check(words, exact=True)
 
 
+def test_channel_last_input_of_more_pixels_than_the_entries_of_the_manual() -> None:
+    """What the vendor's compiler gives one task of a 192 x 192 image: all that 11 banks hold."""
+    conv = Conv(height=117, width=192, channels=16, kernels=2, off=True, out=(117, 192))
+    pixels = conv.height * conv.width
+    changes = {
+        "CNA__CONV_CON1__ARGB_IN": 10,
+        "CNA__CONV_CON1__NONALIGN_DMA": 1,
+        "CNA__CBUF_CON1__DATA_ENTRIES": pixels & 0x3FFF,
+        "CNA__CBUF_CON1__UNDOC_MORE_ENTRIES": pixels >> 14,
+    }
+    rig = Rig()
+    rng = np.random.default_rng(0)
+    rig.add(conv.features, operands("int8", pixels * 3, rng))
+    rig.add(conv.weights, operands("int8", conv.spans()["weights"][1], rng))
+    rig.blank(*conv.spans()["output"])
+    words = conv.words(**changes)
+    assert rig.run(words).error is None
+    rig.check(words)
+
+
 def test_columns_that_are_not_read_may_not_be_seen() -> None:
     conv = Conv("fp16", "fp16", 4, 8, 8, 16, (1, 3), out=(4, 6), off=True)
     changes = {

@@ -60,7 +60,7 @@ UNSUPPORTED = [
     ("CNA.CONV_CON2.CSC_WO_EN", 1),
     ("CNA.CONV_CON2.CSC_DO_EN", 1),
     ("CNA.CONV_CON2.CMD_FIFO_SRST", 1),
-    ("CNA.CONV_CON2.UNDOC_CORE_VARIANT", 0x10),
+    ("CNA.CONV_CON2.UNDOC_CORE_VARIANT", 0x30),
     ("CNA.CONV_CON3.NN_MODE", 1),
     ("CNA.CONV_CON3.DECONV_X_STRIDE", 1),
     ("CNA.CONV_CON3.DECONV_Y_STRIDE", 1),
@@ -683,7 +683,7 @@ def test_kernel_groups_may_be_stated(dtype: str) -> None:
     assert (fault.kind, fault.field) == ("inconsistent", "KERNEL_GROUP")
 
 
-@pytest.mark.parametrize("variant", [0x20, 0x40, 0x50])
+@pytest.mark.parametrize("variant", [0x10, 0x20, 0x40, 0x50])
 def test_core_variants_that_the_vendor_uses(variant: int) -> None:
     rig = Rig()
     rig.place(ODD, np.random.default_rng(2))

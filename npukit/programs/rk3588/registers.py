@@ -115,6 +115,8 @@ _POINTER = {
     "POINTER_PP_EN": (1, 1),
     "POINTER": (0, 0),
 }
+# Of CNA and CORE: the vendor's driver and streams write the number of the core that runs them.
+_CORE_POINTER = {"UNDOC_CORE": (31, 28), **_POINTER}
 
 
 class PC(Block, base=0x0000, target=0x0101):
@@ -138,7 +140,7 @@ class CNA(Block, base=0x1000, target=0x0201):
     """Convolution front end: feature and weight DMA, CBUF, input conversion."""
 
     S_STATUS = Register(0x1000, STATUS_1=(17, 16), STATUS_0=(1, 0))
-    S_POINTER = Register(0x1004, **_POINTER)
+    S_POINTER = Register(0x1004, **_CORE_POINTER)
     OPERATION_ENABLE = Register(0x1008, OP_EN=(0, 0))
     CONV_CON1 = Register(
         0x100C,
@@ -186,7 +188,9 @@ class CNA(Block, base=0x1000, target=0x0201):
         WEIGHT_BANK=(7, 4),
         DATA_BANK=(3, 0),
     )
-    CBUF_CON1 = Register(0x1044, DATA_ENTRIES=(13, 0))
+    # The pixels of a channel-last input, which are counted here, take more than the manual's 14
+    # bits: the vendor's compiler sets bit 14, and all 11 banks hold 90,112 pixels of one channel.
+    CBUF_CON1 = Register(0x1044, UNDOC_MORE_ENTRIES=(16, 14), DATA_ENTRIES=(13, 0))
     CVT_CON0 = Register(
         0x104C,
         CVT_TRUNCATE_3=(27, 22),
@@ -248,7 +252,7 @@ class CORE(Block, base=0x3000, target=0x0801):
     """Multiply-accumulate array."""
 
     S_STATUS = Register(0x3000, STATUS_1=(17, 16), STATUS_0=(1, 0))
-    S_POINTER = Register(0x3004, **_POINTER)
+    S_POINTER = Register(0x3004, **_CORE_POINTER)
     OPERATION_ENABLE = Register(0x3008, OP_EN=(0, 0))
     MAC_GATING = Register(0x300C, SLCG_OP_EN=(26, 0))
     MISC_CFG = Register(
