@@ -91,8 +91,9 @@ class Core:
 class Engine:
     """What all open files of the driver share: domains, kernel addresses, cores, jobs."""
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: Any, iommu: bool) -> None:
         self.kernel = kernel
+        self.iommu = iommu
         self.domains = {0: Domain()}
         self.domain = 0
         self.domain_users = 0
@@ -122,7 +123,7 @@ class Engine:
                 lambda: self.domain_users == 0 or self.domain == number, DOMAIN_WAIT
             )
             # Whether the number is any good is only looked at when it is time to switch.
-            if not idle or not 0 <= number < DOMAINS:
+            if not idle or not self.iommu or not 0 <= number < DOMAINS:
                 raise Errno(errno.EINVAL)
             self.domain = number
         self.domain_users += 1
@@ -140,7 +141,7 @@ class Engine:
             abi.RKNPU_GET_DRV_VERSION: DRIVER_VERSION[1] * 100 + DRIVER_VERSION[2],
             abi.RKNPU_GET_FREQ: _CLOCK_HZ,
             abi.RKNPU_GET_VOLT: _MICROVOLTS,
-            abi.RKNPU_GET_IOMMU_EN: 1,
+            abi.RKNPU_GET_IOMMU_EN: int(self.iommu),
             abi.RKNPU_GET_TOTAL_SRAM_SIZE: 0,
             abi.RKNPU_GET_FREE_SRAM_SIZE: 0,
             abi.RKNPU_GET_IOMMU_DOMAIN_ID: self.domain,
@@ -557,7 +558,7 @@ class RknpuSim(DrmDeviceSim):
 
     def __init__(self, kernel: Any, paths: tuple[str, ...]) -> None:
         super().__init__(kernel, paths)
-        self.engine = Engine(kernel)
+        self.engine = Engine(kernel, iommu=True)
 
 
 class MiscMemory:
@@ -684,14 +685,18 @@ class RknpuMiscFile(SimFile):
 
 
 class RknpuMiscSim(SimDevice):
-    """The misc build: /dev/rknpu, contiguous memory, physical addresses."""
+    """The misc build: /dev/rknpu, contiguous memory, physical addresses.
+
+    The device tree has the NPU's IOMMU off: the build gives out no memory that needs one, and
+    librknnrt asks for such memory as soon as it hears of an IOMMU.
+    """
 
     name = "rknpu-misc"
     major = 10
 
     def __init__(self, kernel: Any, paths: tuple[str, ...]) -> None:
         super().__init__(kernel, paths)
-        self.engine = Engine(kernel)
+        self.engine = Engine(kernel, iommu=False)
         self.physical = BestFit(0x1000_0000, 0xF000_0000, PAGE_SIZE)
 
     def open(self, caller: Caller, path: str, flags: int) -> tuple[SimFile, int]:
