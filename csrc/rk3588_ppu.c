@@ -3,13 +3,14 @@
  * The pooling unit and its input DMA: windows of one surface of 16-byte atoms each, in lanes.
  *
  * Source atoms are at SRC_BASE + 16 * (surface * SRC_SURF_STRIDE + y * SRC_LINE_STRIDE + x), output
- * atoms at DST_BASE + 16 * (surface * DST_SURF_STRIDE + y * (width + NOTCH) + x). A position
- * outside of the input holds the pad value and counts. An average is the sum times both
- * reciprocals: integers of 2^16 / k for int8, rounded to nearest, ties to even, which is what has
- * been measured on an RK3588 (an inexact reciprocal is too small, so that a tie goes towards zero);
- * fp16 bit patterns of 2^16 / k for fp16. There the order of the fp32 operations, and what NaN does
- * to a maximum, are not known. (Sources: rocket-userspace's notes on pooling, and the vendor's
- * captures, whose tasks of one pixel only wait.)
+ * atoms at DST_BASE + 16 * (surface * DST_SURF_STRIDE + y * (width + NOTCH) + x). In an average a
+ * position outside of the input holds the pad value and counts; maxima and minima leave it out, as
+ * NVDLA's PDP does: Rockchip's compiler pads maxima of any tensor, also of negative numbers, with 0.
+ * An average is the sum times both reciprocals: integers of 2^16 / k for int8, rounded to nearest,
+ * ties to even, which is what has been measured on an RK3588 (an inexact reciprocal is too small, so
+ * that a tie goes towards zero); fp16 bit patterns of 2^16 / k for fp16. There the order of the fp32
+ * operations, and what NaN does to a maximum, are not known. (Sources: rocket-userspace's notes on
+ * pooling, and the vendor's captures, whose tasks of one pixel only wait.)
  */
 #include "rk3588.h"
 
@@ -237,14 +238,20 @@ static void combine_integers(int method, union npu_value *total, const union npu
 static void pool_window(const struct pool *pool, int64_t surface, int64_t y, int64_t x,
                         uint8_t *atom)
 {
-    const int64_t top = y * pool->stride_y - pool->pad_top;
-    const int64_t left = x * pool->stride_x - pool->pad_left;
+    int64_t top = y * pool->stride_y - pool->pad_top, bottom = top + pool->kernel_height;
+    int64_t left = x * pool->stride_x - pool->pad_left, right = left + pool->kernel_width;
     union npu_value total[LANES], lanes[LANES];
     float floats[LANES / 2];
     uint16_t halves[LANES / 2];
 
-    for (int64_t v = top; v < top + pool->kernel_height; v++)
-        for (int64_t u = left; u < left + pool->kernel_width; u++) {
+    if (pool->method != AVERAGE) {
+        top = top < 0 ? 0 : top;
+        left = left < 0 ? 0 : left;
+        bottom = bottom > pool->height ? pool->height : bottom;
+        right = right > pool->width ? pool->width : right;
+    }
+    for (int64_t v = top; v < bottom; v++)
+        for (int64_t u = left; u < right; u++) {
             const int first = v == top && u == left;
             read_position(pool, surface, v, u, first ? total : lanes);
             if (!first && pool->fp16)

@@ -306,8 +306,12 @@ def _pooled(get: Registers, memory: Memory) -> Expected:
     base = get("PPU_RDMA.RDMA_SRC_BASE_ADDR.SRC_BASE_ADDR")
     source = memory.read(base + ATOM * atoms + c % lanes * dtype.itemsize, dtype).astype(wide)
 
+    method = get("PPU.OPERATION_MODE_CFG.POOLING_METHOD")
     bits = get("PPU.PADDING_VALUE_1_CFG.PAD_VALUE_0")
-    if floats:
+    if method:  # maxima and minima leave padding out: what never wins
+        worst = np.inf if floats else np.iinfo(wide).max
+        pad = -worst if method == 1 else worst
+    elif floats:
         pad = wide(np.array([bits & 0xFFFF], np.uint16).view(np.float16)[0])
     else:
         pad = wide((bits & 0xFF ^ 0x80) - 0x80)
@@ -321,7 +325,6 @@ def _pooled(get: Registers, memory: Memory) -> Expected:
             for dx in range(kw)
         ]
     )
-    method = get("PPU.OPERATION_MODE_CFG.POOLING_METHOD")
     x_part, y_part = (
         get(f"PPU.RECIP_KERNEL_{name}.RECIP_KERNEL_{name}") for name in ("WIDTH", "HEIGHT")
     )

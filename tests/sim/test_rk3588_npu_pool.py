@@ -205,7 +205,27 @@ def test_channels_have_to_fill_atoms() -> None:
     assert (fault.kind, fault.field) == ("unsupported", "CUBE_IN_CHANNEL")
 
 
-WITHOUT_EFFECT = {"BURST_LEN", "RECIP_KERNEL_WIDTH", "RECIP_KERNEL_HEIGHT"}
+@pytest.mark.parametrize(("method", "sign"), [("max", -1), ("min", 1)])
+@pytest.mark.parametrize("dtype", ["int8", "fp16"])
+def test_padding_never_wins(dtype: str, method: str, sign: int) -> None:
+    """Rockchip's compiler pads with 0, whatever numbers a tensor holds."""
+    pool = Pool(method, dtype, 15, 15, 32, (3, 3), (2, 2), (1, 1, 1, 1), (8, 8))
+    rig = Rig()
+    rng = np.random.default_rng(0)
+    kind = np.int8 if dtype == "int8" else np.float16
+    x = sign * rng.integers(1, 100, (32 * kind().itemsize // 16, 15, 15, 16 // kind().itemsize))
+    x = x.astype(kind)
+    rig.add(pool.source, x.ravel())
+    out = rig.blank(pool.output, 8 * 8 * 32 * kind().itemsize)
+    assert rig.run(pool.words(), int_mask=0xC00).error is None
+    best = np.max if method == "max" else np.min
+    rows = [slice(max(2 * i - 1, 0), 2 * i + 2) for i in range(8)]
+    right = np.array([[best(x[:, v, u], axis=(1, 2)) for u in rows] for v in rows])
+    found = out.view(kind).reshape(-1, 8, 8, 16 // kind().itemsize)
+    np.testing.assert_array_equal(found, right.transpose(2, 0, 1, 3))
+
+
+WITHOUT_EFFECT = {"BURST_LEN", "RECIP_KERNEL_WIDTH", "RECIP_KERNEL_HEIGHT", "PAD_VALUE_0"}
 """Bus bursts, and what only an average needs."""
 
 
