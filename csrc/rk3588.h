@@ -166,9 +166,11 @@ struct npu_run {
     int tasks;
     uint32_t int_mask;
     int threads;
+    int meets; /* end in front of a task that waits for other cores */
     int64_t budget; /* work units left: see NPU_WORK_PER_BYTE */
     uint32_t raw_status; /* of the last task that ran */
     int tasks_done;
+    uint32_t next_iova, next_amount; /* of the task that the run ended in front of; 0: of none */
     struct npu_fault fault;
 };
 

@@ -9,6 +9,10 @@
  * that the pointer names. An operation enabled in a group that is not the executer's turn never
  * starts. A stream of the vendor or of Mesa sets only the DPU's (and its RDMA's) pointer; CNA and
  * CORE keep what the kernel's driver wrote, or else stay with group 0.
+ *
+ * Where several cores share a job, the upper half of REGISTER_AMOUNTS says how many others the next
+ * task waits for, which reads what they have written (streams of Rockchip's compiler: without, their
+ * results are wrong, and not twice the same). What it does where one core runs alone is not known.
  */
 #include "rk3588.h"
 
@@ -177,6 +181,7 @@ int npu_read_register(const struct npu *npu, uint32_t offset, uint32_t *value)
 struct task {
     uint32_t iova, amount;
     uint32_t next_iova, next_amount;
+    uint32_t others; /* cores that the next task waits for */
     uint32_t enable;
     int enabled, marked; /* the word before was the marker */
     int behind;          /* words seen behind the enable word */
@@ -207,9 +212,10 @@ static int write_word(struct npu *npu, struct task *task, uint64_t word, int64_t
                             "slave mode inside a stream; only 0 is modelled");
         if (offset == BASE_ADDRESS)
             task->next_iova = value;
-        else if (offset == REGISTER_AMOUNTS) /* the upper half has no effect on one core */
+        else if (offset == REGISTER_AMOUNTS) {
             task->next_amount = value & 0xffff;
-        else
+            task->others = value >> 16;
+        } else
             return npu_fail(fault, NPU_UNSUPPORTED, NPU_REGISTER(offset), value, iova,
                             "only the chain registers 0x0010 and 0x0014 are modelled in a stream");
         return 0;
@@ -379,6 +385,11 @@ static int follow(struct npu *npu, const struct npu_space *space, struct npu_run
         if (fetch(npu, space, &task, &run->fault) || start(npu, space, run, &task))
             return -1;
         run->tasks_done++;
+        if (run->meets && task.others && task.next_iova && run->tasks_done < run->tasks) {
+            run->next_iova = task.next_iova;
+            run->next_amount = task.next_amount;
+            return 0;
+        }
     }
     if (!meets(run->raw_status, run->int_mask))
         return npu_fail(&run->fault, NPU_TIMED_OUT, NPU_NO_FIELD, run->raw_status, NPU_NO_IOVA,
@@ -391,6 +402,7 @@ int npu_execute(struct npu *npu, const struct npu_space *space, struct npu_run *
 {
     run->raw_status = 0;
     run->tasks_done = 0;
+    run->next_iova = run->next_amount = 0;
     run->fault = (struct npu_fault){.kind = NPU_OK, .field = NPU_NO_FIELD, .iova = NPU_NO_IOVA};
     if (!follow(npu, space, run))
         return 0;

@@ -40,5 +40,6 @@ class Core:
         tasks: int,
         int_mask: int,
         threads: int,
+        meets: bool,
         budget: int,
-    ) -> tuple[int, int, _Fault | None]: ...
+    ) -> tuple[int, int, _Fault | None, tuple[int, int] | None]: ...

@@ -50,9 +50,11 @@ cdef extern from "rk3588.h" nogil:
         int tasks
         uint32_t int_mask
         int threads
+        int meets
         int64_t budget
         uint32_t raw_status
         int tasks_done
+        uint32_t next_iova, next_amount
         npu_fault fault
     int npu_init(npu *core, const uint32_t *masks)
     void npu_destroy(npu *core)
@@ -199,7 +201,7 @@ cdef class Core:
         return value
 
     def run(self, AddressSpace space not None, uint32_t iova, uint32_t amount, int tasks,
-            uint32_t int_mask, int threads, int64_t budget):
+            uint32_t int_mask, int threads, bint meets, int64_t budget):
         cdef npu_run run
         cdef int failed
         self._check_idle()
@@ -208,6 +210,7 @@ cdef class Core:
         run.tasks = tasks
         run.int_mask = int_mask
         run.threads = threads
+        run.meets = meets
         run.budget = budget
         self.busy = True
         with nogil:
@@ -216,7 +219,8 @@ cdef class Core:
             npu_space_leave(space.space)
         self.busy = False
         if not failed:
-            return run.raw_status, run.tasks_done, None
+            link = (run.next_iova, run.next_amount) if run.next_iova else None
+            return run.raw_status, run.tasks_done, None, link
         if run.fault.kind == NPU_NO_MEMORY:
             raise MemoryError
         field = None
@@ -228,4 +232,4 @@ cdef class Core:
             run.fault.value,
             run.fault.iova if run.fault.iova != NPU_NO_IOVA else None,
             run.fault.text.decode(),
-        )
+        ), None

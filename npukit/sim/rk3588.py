@@ -86,12 +86,14 @@ class Completion:
     ``raw_status``: bits of PC.INTERRUPT_RAW_STATUS that the last task raised (0x100 or 0x200 for a
     finished DPU, by register group; 0x400 or 0x800 for a finished PPU; also 0x1000 or 0x2000 for a
     failed read or write).
-    ``tasks_done``: tasks completed. ``error``: None when the interrupt came.
+    ``tasks_done``: tasks completed. ``error``: None when the interrupt came. ``link``: address and
+    number of words of the task that the run ended in front of, which waits for other cores.
     """
 
     raw_status: int
     tasks_done: int
     error: NpuFault | None
+    link: tuple[int, int] | None = None
 
 
 def _legal_bits() -> array.array[int]:
@@ -154,6 +156,7 @@ class Npu:
         tasks: int = 1,
         int_mask: int = 0x300,
         *,
+        meets: bool = False,
         work_limit: int = WORK_LIMIT,
     ) -> Completion:
         """Execute ``tasks`` tasks, the first one being ``count`` command words at ``regcmd_iova``.
@@ -161,8 +164,10 @@ class Npu:
         ``count`` includes the four words of the trailer (rocket's regcmd_count; the vendor's
         regcfg_amount is 4 less); each further task is where the trailer of the one before it says.
         A chain of fewer tasks, or a last task that raises nothing which ``int_mask`` waits for, is
-        timed out. A task that fails leaves the register pointers as they were before it and the
-        CBUF without content; its output may be partly written.
+        timed out. ``meets``: the run ends where the chain waits for other cores
+        (``Completion.link``); without, it waits for nobody. A task that fails leaves the register
+        pointers as they were before it and the CBUF without content; its output may be partly
+        written.
 
         What is wrong with a program is in the Completion; ValueError is for arguments that no
         driver could give to the core, MemoryError for a host that is out of memory.
@@ -179,10 +184,15 @@ class Npu:
             raise ValueError(f"threads {self.threads} is not within 1..64")
         # Words are fetched in pairs; the register holds pairs minus one.
         amount = (count + 1) // 2 - 1
-        raw_status, tasks_done, error = self._core.run(
-            self.space, regcmd_iova, amount, tasks, int_mask, self.threads, work_limit
+        raw_status, tasks_done, error, link = self._core.run(
+            self.space, regcmd_iova, amount, tasks, int_mask, self.threads, meets, work_limit
         )
-        return Completion(raw_status, tasks_done, None if error is None else _fault(error))
+        return Completion(
+            raw_status,
+            tasks_done,
+            None if error is None else _fault(error),
+            None if link is None else (link[0], 2 * (link[1] + 1)),
+        )
 
     def write_register(self, offset: int, value: int) -> None:
         """Write a block's register as a driver does through MMIO, into the group its pointer names.

@@ -61,6 +61,8 @@ class Job:
         self.waiting_for: set[int] = set()
         """Cores that have not taken it yet."""
         self.running: set[int] = set()
+        self.meetings: dict[int, int] = {}
+        """Core -> how often it has come to where the cores wait for each other."""
         self.committed = 0.0
         self.error = 0
         self.done = False
@@ -307,17 +309,23 @@ class Engine:
             first = self._task(job, start + done)
             for block in (0x1004, 0x3004):
                 npu.write_register(block, 0xE + (npu.core << 28))
-            try:
-                completion = npu.run(
-                    first.regcmd_addr, first.regcfg_amount + 4, batch, int_mask=int_mask
-                )
-            except ValueError as error:
-                # An address or a count that does not fit the PC's registers.
-                fault = str(error)
-                break
-            done += completion.tasks_done
-            status = completion.raw_status
-            fault = "" if completion.error is None else str(completion.error)
+            link: tuple[int, int] | None = (first.regcmd_addr, first.regcfg_amount + 4)
+            end = done + batch
+            while link is not None:
+                try:
+                    completion = npu.run(
+                        *link, end - done, int_mask=int_mask, meets=len(job.cores) > 1
+                    )
+                except ValueError as error:
+                    # An address or a count that does not fit the PC's registers.
+                    fault = str(error)
+                    break
+                done += completion.tasks_done
+                status = completion.raw_status
+                fault = "" if completion.error is None else str(completion.error)
+                link = completion.link
+                if link is not None and not self._meet(job, npu.core):
+                    return
         elapsed = time.monotonic_ns() - began
         with self.kernel.lock:
             if job.dead:
@@ -334,6 +342,17 @@ class Engine:
                 if not job.running:
                     self._finish(job)
             self.kernel.changed.notify_all()
+
+    def _meet(self, job: Job, index: int) -> bool:
+        """Wait until all cores of a job have come as far: the next task reads what others wrote.
+        False when the job is given up first."""
+        with self.kernel.lock:
+            turn = job.meetings[index] = job.meetings.get(index, 0) + 1
+            self.kernel.changed.notify_all()
+            self.kernel.changed.wait_for(
+                lambda: job.dead or all(job.meetings.get(i, 0) >= turn for i in job.cores)
+            )
+            return not job.dead
 
     def _finish(self, job: Job) -> None:
         job.done = True

@@ -361,6 +361,30 @@ def test_fewer_tasks_than_the_chain_has() -> None:
     assert (rig.memory.mappings[8][1] == FILL).all()
 
 
+@pytest.mark.parametrize("cores", [2, 3])
+def test_a_run_ends_where_the_chain_waits_for_other_cores(cores: int) -> None:
+    """The upper half of REGISTER_AMOUNTS, which Rockchip's compiler sets in links of several cores'
+    tasks: how many others there are."""
+    convs = several(3)
+    rig = Rig()
+    for conv in convs:
+        rig.place(conv, np.random.default_rng(5))
+    words = [conv.words() for conv in convs]
+    words[0] = convs[0].words(0x2000, len(words[1]))
+    words[1] = convs[1].words(0x3000, len(words[2]))
+    words[1][-3] |= (cores - 1) << 32
+    for i, stream in enumerate(words):
+        rig.load(stream, 0x1000 * (i + 1))
+    count = len(words[2]) + len(words[2]) % 2
+    assert rig.npu.run(0x1000, len(words[0]), 3) == Completion(0x155, 3, None)
+    ended = rig.npu.run(0x1000, len(words[0]), 3, meets=True)
+    assert ended == Completion(0x155, 2, None, (0x3000, count))
+    assert rig.npu.run(0x3000, count, meets=True) == Completion(0x255, 1, None)
+    # The last task that is asked for leads to nothing.
+    assert rig.npu.run(0x1000, len(words[0]), 2, meets=True).link is None
+    rig.check(*words)
+
+
 def test_more_tasks_than_the_chain_holds_time_out() -> None:
     convs = several(2)
     rig = Rig()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from raw import CODE, JOB_BYTES, PRODUCT, Raw, job_image, job_result
+from sim.rk3588_streams import Conv
 from support import no_leak, wait_until
 
 from npukit.abi import rknpu as abi
@@ -337,6 +338,83 @@ def test_a_job_behind_a_stuck_one_never_starts(card: Node) -> None:
     wait_until(work.ran)
     stuck.close()
     work.close()
+
+
+MIDDLE, RESULT, STREAMS, SHARED = 1 << 20, 2 << 20, 3 << 20, 4 << 20
+"""Where the memory of two cores' job holds what the first layer writes, what the second does, and
+the command streams; and its size."""
+
+
+def two_cores(card: Node, waits: int = 1) -> tuple[Any, Any, abi.rknpu_submit]:
+    """Two layers of two tasks each, linked as Rockchip's compiler links them: of the first layer
+    core 0 has by far the longer task, of the second core 1 reads the end of what that writes."""
+    bo = card.create(SHARED)
+    mapping = card.map(bo, SHARED)
+    memory = np.frombuffer(mapping, np.uint8)
+    memory[:MIDDLE] = np.random.default_rng(0).integers(0, 256, MIDDLE, np.uint8)
+    base = bo.dma_addr
+    inputs = {"features": base, "weights": base + (3 << 18)}
+    long = Conv(height=64, width=64, channels=128, kernels=64, kernel=(5, 5), out=(60, 60),
+                output=base + MIDDLE, **inputs)  # fmt: skip
+    short = [Conv(output=base + RESULT - 0x2000 * i, **inputs) for i in (1, 2)]
+    reads = Conv(
+        features=base + MIDDLE + long.spans()["output"][1] - 0x200,
+        weights=inputs["weights"],
+        output=base + RESULT,
+    )
+    tasks = (abi.rknpu_task * 4)()
+    for i, conv in enumerate((long, short[0], short[1], reads)):
+        place = STREAMS + 0x1000 * i
+        words = conv.words() if i % 2 else conv.words(base + place + 0x1000, len(conv.words()))
+        words[-3] |= (0 if i % 2 else waits) << 32
+        image = np.array(words, np.uint64).view(np.uint8)
+        memory[place : place + len(image)] = image
+        tasks[i] = abi.rknpu_task(
+            int_mask=0x300, regcfg_amount=len(words) - 4, regcmd_addr=base + place
+        )
+    table = card.create(PAGE, KERNEL)
+    table_mapping = card.map(table, PAGE)
+    memoryview(table_mapping)[: ctypes.sizeof(tasks)] = memoryview(bytes(tasks))
+    card.kernel.munmap(table_mapping)
+    submit = abi.rknpu_submit(
+        flags=abi.RKNPU_JOB_PC | abi.RKNPU_JOB_PINGPONG, timeout=2000, task_number=4,
+        task_obj_addr=table.obj_addr, fence_fd=-1,
+    )  # fmt: skip
+    return mapping, memory, submit
+
+
+def test_cores_of_a_job_wait_for_each_other_where_its_streams_say_so(card: Node) -> None:
+    mapping, memory, submit = two_cores(card)
+    results = []
+    # One core after the other, which waits for nobody; then both at once, some times.
+    for windows in ([(0, 2)], [(2, 2)], *[[(0, 2), (2, 2)]] * 3):
+        submit.core_mask = (1 << len(windows)) - 1
+        for entry, window in zip(submit.subcore_task, windows, strict=False):
+            entry.task_start, entry.task_number = window
+        memory[RESULT : RESULT + 0x2000] = 0
+        if len(windows) == 2:
+            memory[MIDDLE:RESULT] = 0
+        assert card.ask(card.request("SUBMIT"), submit)[0] == 0
+        results.append(memory[RESULT : RESULT + 0x2000].copy())
+    assert results[1].any()
+    for result in results[2:]:
+        np.testing.assert_array_equal(result, results[1])
+    del memory
+    card.kernel.munmap(mapping)
+
+
+def test_a_core_that_waits_for_one_that_failed_is_given_up_with_it(card: Node) -> None:
+    mapping, memory, submit = two_cores(card)
+    for entry, window in zip(submit.subcore_task, [(0, 2), (2, 2)], strict=False):
+        entry.task_start, entry.task_number = window
+    submit.core_mask, submit.timeout = 3, 300
+    memory[STREAMS + 0x2000 : STREAMS + 0x2008] = 0xFF
+    threads = threading.active_count()
+    assert card.ask(card.request("SUBMIT"), submit)[0] == errno.ETIMEDOUT
+    assert "core 1: " in " ".join(card.kernel.log)
+    wait_until(lambda: threading.active_count() <= threads)
+    del memory
+    card.kernel.munmap(mapping)
 
 
 def test_domains_are_apart_and_a_running_job_holds_its_own(card: Node) -> None:
