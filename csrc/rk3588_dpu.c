@@ -65,9 +65,12 @@ static const struct npu_rule float_conversion[] = {
     {DPU_OUT_CVT_SHIFT, 0, "output conversion in floating point"},
 };
 
-/* Behind a lookup in fp16: (value + offset) / 2^MINUS_EXP. Integers are converted as always. */
+/*
+ * Behind a lookup in fp16: (value + offset) / 2^MINUS_EXP, in either order of CVT_TYPE, as nothing
+ * is multiplied: programs with 0 and with 1 have the same tables and offsets. Integers are converted
+ * as always.
+ */
 static const struct npu_rule lookup_conversion[] = {
-    {DPU_CVT_TYPE, 1, "output conversion of a lookup that multiplies first"},
     {DPU_OUT_CVT_SCALE, 1, "output conversion of a lookup"},
     {DPU_CVT_ROUND, 0, "output conversion of a lookup"},
     {DPU_OUT_CVT_SHIFT, 0, "output conversion of a lookup"},

@@ -62,6 +62,7 @@ def test_what_no_manual_describes_is_marked() -> None:
         "CNA.CONV_CON2.UNDOC_CORE_VARIANT",
         "CNA.CBUF_CON1.UNDOC_MORE_ENTRIES",
         "CORE.S_POINTER.UNDOC_CORE",
+        "DPU.LUT_ACCESS_DATA.UNDOC_SIGN",
         "PC.REGISTER_AMOUNTS.UNDOC_CORE_SYNC",
     }
 

@@ -136,6 +136,29 @@ def test_tables_are_kept_from_run_to_run_and_lost_with_a_reset() -> None:
     assert not out.view(np.float32).any()
 
 
+def test_tables_and_conversion_as_the_vendors_compiler_writes_them() -> None:
+    """Signs written on, and an output conversion that would multiply first."""
+    flight = Flight("fp16", "fp16", 1, 2, 8)
+    x = np.linspace(-6, 6, 16).astype(np.float16)
+    entries = np.random.default_rng(0).integers(-32768, 32768, (2, ENTRIES), np.int16)
+    results = []
+    for order, bits in ((1, 0xFFFF), (0, 0xFFFFFFFF)):
+        words = []
+        for i, table in enumerate(entries):
+            words.append(word(DPU.LUT_ACCESS_CFG, 1 << 17 | i << 16))
+            words += [word(DPU.LUT_ACCESS_DATA, int(entry) & bits) for entry in table]
+        rig = Rig()
+        rig.add(flight.source, x)
+        out = rig.blank(*flight.spans()["output"])
+        fields = lookup(
+            EW_CFG__EW_OP_BYPASS=1, OUT_CVT_SHIFT__CVT_TYPE=order, OUT_CVT_OFFSET__OUT_CVT_OFFSET=1
+        )
+        assert rig.run(words + flight.words(**fields)).error is None
+        results.append(out.view(np.float16).copy())
+    assert len(np.unique(results[0])) > 10
+    np.testing.assert_array_equal(results[1], results[0])
+
+
 def test_an_entry_behind_the_end() -> None:
     words = [word(DPU.LUT_ACCESS_CFG, 1 << 17 | 512), word(DPU.LUT_ACCESS_DATA, 1)]
     rig = Rig()
@@ -166,7 +189,6 @@ FAULTS = {
     "EW_CFG__EW_OP_SRC": 1,
     "EW_CFG__EW_RELU_BYPASS": 0,
     "EW_OP_VALUE_3__EW_OPERAND_3": 1,
-    "OUT_CVT_SHIFT__CVT_TYPE": 0,
     "OUT_CVT_SHIFT__MINUS_EXP": 64,
     "OUT_CVT_SHIFT__OUT_CVT_SHIFT": 1,
     "OUT_CVT_SHIFT__CVT_ROUND": 1,

@@ -396,7 +396,8 @@ class DPU(Block, base=0x4000, target=0x1001):
     LUT_ACCESS_CFG = Register(
         0x4100, LUT_ACCESS_TYPE=(17, 17), LUT_TABLE_ID=(16, 16), LUT_ADDR=(9, 0)
     )
-    LUT_ACCESS_DATA = Register(0x4104, LUT_ACCESS_DATA=(15, 0, SIGNED))
+    # The vendor's compiler writes the sign of a negative entry on.
+    LUT_ACCESS_DATA = Register(0x4104, UNDOC_SIGN=(31, 16), LUT_ACCESS_DATA=(15, 0, SIGNED))
     LUT_CFG = Register(
         0x4108,
         LUT_CAL_SEL=(7, 7),
