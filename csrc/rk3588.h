@@ -323,6 +323,7 @@ struct npu_output {
     /* A per-channel operand that DPU_RDMA reads, see load_operands. */
     int operands_from_memory;
     struct npu_cube operands;
+    struct npu_cube factors; /* of BN, from memory; no surfaces: none */
     int32_t *window_factor; /* [channels], or NULL: times the sum of a window, added to its sums */
     struct npu_cube source; /* flying: what is read */
     enum npu_precision source_precision; /* of that, or of what CNA reads */

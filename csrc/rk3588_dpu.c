@@ -11,8 +11,9 @@
  * Operands of channels: BRDMA reads int32 one after the other (BRDMA_DATA_USE 1, as Mesa's bias),
  * or groups of 64 bytes for 8 channels (7): int32 to add at 0, int16 for the sum of the window at
  * 32, int16 to multiply with at 48 (measured, rocket-userspace). In fp16 the operands to add are
- * taken to be fp32, as the operand register is 32 bits wide; the groups are not known there. What
- * NRDMA reads is not known to anybody: an attempt to use it hung.
+ * taken to be fp32, as the operand register is 32 bits wide; the groups are not known there. NRDMA
+ * reads what BN multiplies with, int16 or fp16, one after the other (NRDMA_DATA_USE 4: the slopes of
+ * a PReLU in models of Rockchip's compiler); nothing else that it may read is known.
  *
  * Operands of elements: ERDMA reads surfaces of atoms like the main data. EW_SURF_STRIDE and the
  * notch both describe the distance of surfaces, and are accepted where they agree. For a sum with
@@ -31,6 +32,7 @@
 #define GROUP_BYTES 64 /* BRDMA's operands of 8 channels */
 #define BRDMA_ADD 1
 #define BRDMA_ALL 7
+#define NRDMA_MULTIPLY 4
 #define COMBINED 5
 #define FLIGHT_SMALL_WORK (1 << 20) /* below this, a thread costs more than it brings */
 
@@ -101,7 +103,6 @@ static const struct npu_rule division[] = {
 };
 
 static const struct npu_rule rdma_modes[] = {
-    {DPU_RDMA_NRDMA_DATA_USE, 0, "operands of BN from memory"},
     {DPU_RDMA_LINE_NOTCH_ADDR, 0, "notches of lines"},
     {DPU_RDMA_UNPOOLING_EN, 0, "unpooling"},
 };
@@ -225,6 +226,7 @@ static int check_rdma(const struct npu *npu, const struct npu_output *out, struc
 {
     const uint32_t precision = npu_get(npu, DPU_PROC_PRECISION);
     const uint32_t use = npu_get(npu, DPU_RDMA_BRDMA_DATA_USE);
+    const uint32_t factors = npu_get(npu, DPU_RDMA_NRDMA_DATA_USE);
     const uint32_t combined = npu_get(npu, DPU_RDMA_COMB_USE);
 
     if (NPU_REQUIRE(npu, rdma_modes, fault) ||
@@ -242,6 +244,9 @@ static int check_rdma(const struct npu *npu, const struct npu_output *out, struc
     if (use != 0 && use != BRDMA_ADD && use != BRDMA_ALL)
         return npu_unsupported(fault, npu, DPU_RDMA_BRDMA_DATA_USE,
                                "operands whose layout is not known; 0, 1 and 7 are modelled");
+    if (factors != 0 && factors != NRDMA_MULTIPLY)
+        return npu_unsupported(fault, npu, DPU_RDMA_NRDMA_DATA_USE,
+                               "operands whose layout is not known; 0 and 4 are modelled");
     if (use == BRDMA_ALL && out->fp16)
         return npu_unsupported(fault, npu, DPU_RDMA_BRDMA_DATA_USE,
                                "groups of operands are known for integers alone");
@@ -322,13 +327,14 @@ static int decode_stage(const struct npu *npu, const struct npu_output *out, int
         const uint32_t source = npu_get(npu, DPU_BS_MUL_SRC + step);
         if (npu_get(npu, DPU_BS_TRUNCATE_SRC + step))
             return npu_unsupported(fault, npu, DPU_BS_TRUNCATE_SRC + step, "shifts from memory");
-        if (source && bn)
-            return npu_unsupported(fault, npu, DPU_BS_MUL_SRC + step, "operands of BN from memory");
-        if (source && use != BRDMA_ALL)
+        if (source && bn && !(rdma && npu_get(npu, DPU_RDMA_NRDMA_DATA_USE)))
+            return npu_unsupported(fault, npu, DPU_BS_MUL_SRC + step,
+                                   "operands of BN from memory, and NRDMA reads none");
+        if (source && !bn && use != BRDMA_ALL)
             return npu_inconsistent(fault, npu, DPU_BS_MUL_SRC + step,
                                     "is from outside, and BRDMA does not read it");
         /* Measured as unsigned for BN and signed for BS, but not with bit 15. */
-        if (bn && !out->fp16 && multiplier & 0x8000)
+        if (bn && !source && !out->fp16 && multiplier & 0x8000)
             return npu_unsupported(fault, npu, DPU_BS_MUL_OPERAND + step,
                                    "whether bit 15 is a sign here is not known");
         stage->factor = values + out->channels;
@@ -431,6 +437,25 @@ static int decode_brdma(const struct npu *npu, struct npu_output *out, struct np
     };
     if (out->operands.base % ATOM)
         return npu_inconsistent(fault, npu, DPU_RDMA_BS_BASE_ADDR, "has to be a multiple of 16");
+    return 0;
+}
+
+static int decode_nrdma(const struct npu *npu, struct npu_output *out, struct npu_fault *fault)
+{
+    if (!npu_get(npu, DPU_RDMA_NRDMA_DATA_USE))
+        return 0;
+    if (!out->bn.factor || !npu_get(npu, DPU_BN_MUL_SRC))
+        return npu_unsupported(fault, npu, DPU_RDMA_NRDMA_DATA_USE,
+                               "operands that the multiplier of BN does not take");
+    out->factors = (struct npu_cube){
+        .base = npu_get(npu, DPU_RDMA_BN_BASE_ADDR),
+        .surfaces = 1,
+        .lines = 1,
+        .line_bytes = 2 * out->channels,
+        .field = DPU_RDMA_BN_BASE_ADDR,
+    };
+    if (out->factors.base % ATOM)
+        return npu_inconsistent(fault, npu, DPU_RDMA_BN_BASE_ADDR, "has to be a multiple of 16");
     return 0;
 }
 
@@ -727,7 +752,7 @@ int npu_dpu_decode(const struct npu *npu, struct npu_output *out, int rdma, stru
         (rdma && check_rdma(npu, out, fault)) ||
         (out->flying && decode_source(npu, out, fault)) ||
         decode_stages(npu, out, rdma, fault) || decode_window(npu, out, rdma, fault) ||
-        (rdma && decode_brdma(npu, out, fault)) ||
+        (rdma && (decode_brdma(npu, out, fault) || decode_nrdma(npu, out, fault))) ||
         decode_elementwise(npu, out, rdma, fault) ||
         decode_elementwise_clamp(npu, out, fault))
         return -1;
@@ -755,6 +780,11 @@ static void load_operands(const struct npu *npu, const struct npu_space *space,
         npu_dpu_fetch(space, ew->cube, 0, ew->precision, c,
                       left < NPU_STORE_CHANNELS ? (int)left : NPU_STORE_CHANNELS, 0, 0,
                       ew->values + c, npukit_simd_level());
+    }
+    for (int64_t c = 0; c < channels && out->factors.surfaces; c++) {
+        uint16_t factor;
+        npu_space_read(space, out->factors.base + 2 * c, &factor, 2);
+        out->bn.factor[c] = multiplier_value(out, factor);
     }
     if (!out->operands_from_memory)
         return;
@@ -793,7 +823,8 @@ int npu_dpu_open(const struct npu *npu, const struct npu_space *space, struct np
     struct npu_elementwise *ew = &out->ew;
 
     if ((out->flying && npu_cube_check(space, &out->source, 0, fault)) ||
-        (out->operands_from_memory && npu_cube_check(space, &out->operands, 0, fault)))
+        (out->operands_from_memory && npu_cube_check(space, &out->operands, 0, fault)) ||
+        (out->factors.surfaces && npu_cube_check(space, &out->factors, 0, fault)))
         return -1;
     for (int i = 0; i < ew->cubes; i++)
         if (npu_cube_check(space, &ew->cube[i], 0, fault))
@@ -802,6 +833,8 @@ int npu_dpu_open(const struct npu *npu, const struct npu_space *space, struct np
         return -1;
     if ((out->operands_from_memory &&
          npu_cube_apart(&out->cube, &out->operands, "the operands of channels", fault)) ||
+        (out->factors.surfaces &&
+         npu_cube_apart(&out->cube, &out->factors, "the factors of channels", fault)) ||
         (out->flying && !same_place(&out->cube, &out->source) &&
          npu_cube_apart(&out->cube, &out->source, "the input", fault)))
         return -1;
@@ -823,8 +856,8 @@ void npu_dpu_close(struct npu_output *out)
 
 int64_t npu_dpu_bytes(const struct npu_output *out)
 {
-    const struct npu_cube *cubes[] = {&out->cube, &out->source, &out->operands, &out->ew.cube[0],
-                                      &out->ew.cube[1]};
+    const struct npu_cube *cubes[] = {&out->cube,    &out->source,     &out->operands,
+                                      &out->factors, &out->ew.cube[0], &out->ew.cube[1]};
     int64_t total = 0;
 
     for (size_t i = 0; i < sizeof cubes / sizeof *cubes; i++)

@@ -94,7 +94,11 @@ class Dpu:
 
     def _operand(self, stage: str, part: str) -> Array | float:
         if self.get(f"DPU.{stage}_{'CFG' if part == 'ALU' else 'MUL_CFG'}.{stage}_{part}_SRC"):
-            if part == "ALU":
+            if stage == "BN":
+                base = self.get("DPU_RDMA.RDMA_BN_BASE_ADDR.BN_BASE_ADDR")
+                kind = np.dtype(np.float16 if self.floats else np.int16)
+                raw = self.read(base + 2 * np.arange(self.channels), kind)
+            elif part == "ALU":
                 raw = self._brdma(0, np.float32 if self.floats else np.int32)
             else:
                 raw = self._brdma(48, np.int16)

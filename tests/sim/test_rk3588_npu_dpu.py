@@ -17,7 +17,7 @@ from sim.rk3588_streams import Conv, Flight, Rig
 from npukit.sim import _rk3588
 
 LEVELS = _rk3588.simd_available()
-BIAS, RESIDUAL = 0x38000000, 0x50000000
+BIAS, FACTORS, RESIDUAL = 0x38000000, 0x48000000, 0x50000000
 SIZES = {"int8": 1, "int16": 2, "fp16": 2, "int32": 3, "fp32": 3}
 BYTES = {"int8": 1, "int16": 2, "fp16": 2, "int32": 4, "fp32": 4}
 
@@ -266,6 +266,13 @@ def programs(draw: st.DrawFn) -> tuple[Conv, list[int], Spans]:
         dpu["BS_OW_OP.OW_OP"] = draw(st.integers(-255, 255))
     changes = {f"DPU.{name}": value for name, value in dpu.items()}
     changes |= {f"CORE.CLIP_TRUNCATE.{name}": value for name, value in core.items()}
+    spans = operand_spans(conv, dtype, brdma, channelwise=channelwise)
+    if rdma and not dpu["BN_CFG.BN_BYPASS"] and not dpu["BN_CFG.BN_MUL_BYPASS"]:
+        factors = draw(st.booleans())
+        changes["DPU.BN_MUL_CFG.BN_MUL_SRC"] = int(factors)
+        changes["DPU_RDMA.RDMA_NRDMA_CFG.NRDMA_DATA_USE"] = 4 * factors
+        changes["DPU_RDMA.RDMA_BN_BASE_ADDR.BN_BASE_ADDR"] = FACTORS
+        spans.append((FACTORS, 2 * conv.out_channels, "fp16" if floats else "int16"))
     if rdma:
         combined = bool(dtype) and not channelwise and draw(st.booleans())
         fields = operand_fields(conv, dtype, brdma, combined=combined, channelwise=channelwise)
@@ -274,7 +281,7 @@ def programs(draw: st.DrawFn) -> tuple[Conv, list[int], Spans]:
         enable=0x1D if rdma else 0x0D,
         **{name.replace(".", "__"): value for name, value in changes.items()},
     )
-    return conv, words, operand_spans(conv, dtype, brdma, channelwise=channelwise)
+    return conv, words, spans
 
 
 @settings(max_examples=150)
@@ -291,6 +298,36 @@ def test_any_stages_agree_with_the_reference(
         completion = rig.run(words)
     assert completion.error is None, str(completion.error)
     rig.check(words)
+
+
+FROM_MEMORY = {
+    "DPU__BN_CFG__BN_BYPASS": 0,
+    "DPU__BN_CFG__BN_MUL_BYPASS": 0,
+    "DPU__BN_CFG__BN_MUL_PRELU": 1,
+    "DPU__BN_MUL_CFG__BN_MUL_SRC": 1,
+    "DPU_RDMA__RDMA_NRDMA_CFG__NRDMA_DATA_USE": 4,
+    "DPU_RDMA__RDMA_BN_BASE_ADDR__BN_BASE_ADDR": FACTORS,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "changes"),
+    [
+        ("access", "BN_BASE_ADDR", {}),
+        ("inconsistent", "BN_BASE_ADDR", {"DPU_RDMA__RDMA_BN_BASE_ADDR__BN_BASE_ADDR": 8}),
+        ("unsupported", "NRDMA_DATA_USE", {"DPU__BN_CFG__BN_MUL_BYPASS": 1}),
+        ("unsupported", "NRDMA_DATA_USE", {"DPU__BN_MUL_CFG__BN_MUL_SRC": 0}),
+        ("inconsistent", "DST_BASE_ADDR",
+         {"DPU_RDMA__RDMA_BN_BASE_ADDR__BN_BASE_ADDR": Conv().output}),
+    ],
+)  # fmt: skip
+def test_faults_of_factors_from_memory(kind: str, field: str, changes: Fields) -> None:
+    conv = Conv(out_dtype="int32")
+    rig = Rig()
+    rig.place(conv, np.random.default_rng(0))
+    fault = rig.run(conv.words(enable=0x1D, **(FROM_MEMORY | changes))).error
+    assert fault is not None
+    assert (fault.kind, fault.field) == (kind, field)
 
 
 RESIDUAL_ADD: Fields = {

@@ -210,6 +210,7 @@ DPU_FAULTS = [
     ("unsupported", "DPU_RDMA.RDMA_BRDMA_CFG.BRDMA_DATA_USE", 3),
     ("inconsistent", "DPU.BS_MUL_CFG.BS_MUL_SRC", 1),
     ("unsupported", "DPU_RDMA.RDMA_NRDMA_CFG.NRDMA_DATA_USE", 1),
+    ("unsupported", "DPU_RDMA.RDMA_NRDMA_CFG.NRDMA_DATA_USE", 4),
     ("unsupported", "DPU_RDMA.RDMA_SRC_DMA_CFG.LINE_NOTCH_ADDR", 1),
     ("unsupported", "DPU_RDMA.RDMA_SRC_DMA_CFG.UNPOOLING_EN", 1),
     ("unsupported", "DPU_RDMA.RDMA_DATA_CUBE_HEIGHT.EW_LINE_NOTCH_ADDR", 1),
