@@ -22,6 +22,10 @@
  * Dilation: ATROUS_{X,Y}_DILATION pixels are skipped between the taps of a kernel. (The manual says
  * that so much padding is inserted, and that 0 is the usual convolution.)
  *
+ * Deconvolution spreads the input: DECONV_{X,Y}_STRIDE positions of padding lie between its pixels,
+ * and the windows move over that (transposed convolutions in models of Rockchip's compiler, which
+ * stores the kernels turned around; int8 pads with the zero point there).
+ *
  * Channel-last input (ARGB_IN) has one to four channels side by side for each pixel; LINE_STRIDE
  * counts pixels, and DMA_WIDTH says how many of a line are there (the vendor's captures and
  * programs of allbilly, in fp16). The other channels of the atom are 0. Bytes become int8 by the
@@ -51,9 +55,6 @@
 #define SMALL_WORK (2 << 20) /* below this, a thread costs more than it brings */
 
 static const struct npu_rule modes[] = {
-    {CNA_DECONV, 0, "deconvolution"},
-    {CNA_DECONV_X_STRIDE, 0, "deconvolution"},
-    {CNA_DECONV_Y_STRIDE, 0, "deconvolution"},
     {CNA_NN_MODE, 0, "multi-core mode"},
     {CNA_CSC_WO_EN, 0, "weights withheld"},
     {CNA_CSC_DO_EN, 0, "data withheld"},
@@ -84,6 +85,20 @@ static const struct npu_rule channel_last[] = {
     {CNA_CONV_MODE, 0, "channel-last input of a depthwise convolution"},
 };
 
+static const struct npu_rule deconvolution[] = {
+    {CNA_CONV_MODE, 0, "deconvolution of each channel alone"},
+    {CNA_ARGB_IN, 0, "deconvolution of channel-last input"},
+    {CNA_CONV_X_STRIDE, 1, "a stride of a deconvolution's windows"},
+    {CNA_CONV_Y_STRIDE, 1, "a stride of a deconvolution's windows"},
+    {CNA_ATROUS_X_DILATION, 0, "dilated deconvolution"},
+    {CNA_ATROUS_Y_DILATION, 0, "dilated deconvolution"},
+};
+
+static const struct npu_rule no_deconvolution[] = {
+    {CNA_DECONV_X_STRIDE, 0, "spreading without DECONV"},
+    {CNA_DECONV_Y_STRIDE, 0, "spreading without DECONV"},
+};
+
 static const struct npu_rule conversion[] = {
     {CNA_IN_PRECISION, NPU_INT8, "input conversion to another type"},
 };
@@ -99,6 +114,7 @@ struct conv {
     int64_t width, height, channels, atoms;
     int unknown_columns; /* on the right: windows may not see them */
     int64_t kernels, kernel_width, kernel_height, taps;
+    int64_t spread_x, spread_y;       /* from pixel to pixel of the input: 1 but in deconvolution */
     int64_t step_x, step_y;           /* from tap to tap */
     int64_t window_width, window_height; /* in pixels */
     int64_t stride_x, stride_y, pad_left, pad_top;
@@ -343,14 +359,15 @@ static int check_windows(const struct npu *npu, const struct conv *conv, struct 
     if (conv->pad_top >= conv->window_height)
         return npu_inconsistent(fault, npu, CNA_PAD_TOP,
                                 "leaves the first window in padding alone");
-    if ((conv->out.width - 1) * conv->stride_x - conv->pad_left >= conv->width)
+    if ((conv->out.width - 1) * conv->stride_x - conv->pad_left > (conv->width - 1) * conv->spread_x)
         return npu_inconsistent(fault, npu, CNA_DATAOUT_WIDTH,
                                 "puts the last window behind the input");
     if (conv->unknown_columns &&
         (conv->out.width - 1) * conv->stride_x - conv->pad_left + conv->window_width > conv->width)
         return npu_unsupported(fault, npu, CNA_DATAIN_WIDTH,
                                "what is between DMA_WIDTH and DATAIN_WIDTH is not known");
-    if ((conv->out.height - 1) * conv->stride_y - conv->pad_top >= conv->height)
+    if ((conv->out.height - 1) * conv->stride_y - conv->pad_top >
+        (conv->height - 1) * conv->spread_y)
         return npu_inconsistent(fault, npu, DPU_HEIGHT, "puts the last window below the input");
     return 0;
 }
@@ -414,6 +431,11 @@ static int decode(const struct npu *npu, struct conv *conv, int rdma, struct npu
 {
     conv->stride_x = npu_get(npu, CNA_CONV_X_STRIDE);
     conv->stride_y = npu_get(npu, CNA_CONV_Y_STRIDE);
+    conv->spread_x = (int64_t)npu_get(npu, CNA_DECONV_X_STRIDE) + 1;
+    conv->spread_y = (int64_t)npu_get(npu, CNA_DECONV_Y_STRIDE) + 1;
+    if (npu_get(npu, CNA_DECONV) ? NPU_REQUIRE(npu, deconvolution, fault)
+                                 : NPU_REQUIRE(npu, no_deconvolution, fault))
+        return -1;
     if (decode_modes(npu, conv, rdma, fault) || decode_sums(npu, conv, fault) ||
         decode_pad(npu, conv, fault) ||
         decode_input(npu, conv, fault) || decode_weights(npu, conv, fault) ||
@@ -579,6 +601,17 @@ static void load_rows(void *argument, int index, int threads)
     free(scratch);
 }
 
+/* The pixel at a position of the spread input, in one direction; below 0: padding. */
+static int64_t pixel_at(int64_t position, int64_t spread, int64_t pixels)
+{
+    if (spread > 1 && position >= 0) {
+        if (position % spread)
+            return -1;
+        position /= spread;
+    }
+    return position < pixels ? position : -1;
+}
+
 /* Where the channels are that each tap of each output pixel is multiplied with. */
 static void find_rows(const struct job *job, int64_t pixel, const uint8_t **rows)
 {
@@ -593,9 +626,9 @@ static void find_rows(const struct job *job, int64_t pixel, const uint8_t **rows
         const uint8_t **row = rows + p;
         for (int64_t dy = 0; dy < conv->kernel_height; dy++)
             for (int64_t dx = 0; dx < conv->kernel_width; dx++, row += count) {
-                const int64_t v = y + dy * conv->step_y, u = x + dx * conv->step_x;
-                const int inside = v >= 0 && v < conv->height && u >= 0 && u < conv->width;
-                *row = inside ? job->panel + (size_t)((v - job->first_row) * conv->width + u) *
+                const int64_t v = pixel_at(y + dy * conv->step_y, conv->spread_y, conv->height);
+                const int64_t u = pixel_at(x + dx * conv->step_x, conv->spread_x, conv->width);
+                *row = v >= 0 && u >= 0 ? job->panel + (size_t)((v - job->first_row) * conv->width + u) *
                                                  job->pixel_bytes
                               : job->pad;
             }
@@ -610,11 +643,14 @@ static uint32_t window_total(const struct job *job, int64_t pixel)
     const int64_t y = pixel / conv->out.width * conv->stride_y - conv->pad_top;
     uint32_t total = 0;
 
-    for (int64_t v = y; v < y + conv->window_height; v += conv->step_y)
-        for (int64_t u = x; u < x + conv->window_width; u += conv->step_x)
-            total += (uint32_t)(v >= 0 && v < conv->height && u >= 0 && u < conv->width
+    for (int64_t dy = 0; dy < conv->window_height; dy += conv->step_y)
+        for (int64_t dx = 0; dx < conv->window_width; dx += conv->step_x) {
+            const int64_t v = pixel_at(y + dy, conv->spread_y, conv->height);
+            const int64_t u = pixel_at(x + dx, conv->spread_x, conv->width);
+            total += (uint32_t)(v >= 0 && u >= 0
                                     ? job->totals[(v - job->first_row) * conv->width + u]
                                     : job->pad_total);
+        }
     return total;
 }
 
@@ -846,12 +882,16 @@ static int64_t rows_at_a_time(const struct conv *conv, size_t row_operands)
 static void choose_rows(struct job *job, int64_t y, int64_t count)
 {
     const struct conv *conv = job->conv;
-    const int64_t first = y * conv->stride_y - conv->pad_top;
-    const int64_t end = first + (count - 1) * conv->stride_y + conv->window_height;
+    const int64_t top = y * conv->stride_y - conv->pad_top;
+    const int64_t bottom = top + (count - 1) * conv->stride_y + conv->window_height - 1;
+    const int64_t spread = conv->spread_y;
 
     /* What a later task may reuse is there as a whole, rows that no window sees included. */
-    job->first_row = conv->data_fits || first < 0 ? 0 : first;
-    job->end_row = conv->data_fits || end > conv->height ? conv->height : end;
+    job->first_row = conv->data_fits || top < 0 ? 0 : (top + spread - 1) / spread;
+    job->end_row = conv->data_fits || bottom / spread >= conv->height ? conv->height
+                                                                     : bottom / spread + 1;
+    if (job->end_row < job->first_row) /* all between two rows */
+        job->end_row = job->first_row;
     job->first_pixel = y * conv->out.width;
     job->end_pixel = (y + count) * conv->out.width;
 }

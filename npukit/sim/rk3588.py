@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
 """One RK3588 NPU core made of software: executes register commands on mapped memory.
 
-What it executes, by the blocks CNA, CORE, DPU and DPU_RDMA: direct convolution (and so matmul) and
-depthwise convolution of int8, int16 and fp16, and the DPU's stages behind them: bias, scale and
-clamp (BS, BN), an operation with another tensor (EW), correction for weights' zero points (the
-window sum), the two lookup tables, conversion to int8, int16, int32, fp16 or fp32; and the same
-stages alone, on int8, int16, int32 or fp16 from memory (flying mode). By PPU and PPU_RDMA: pooling
-of int8 and fp16, maximum, minimum and average. Everything else that a stream may ask for is refused
-with the register, the field and the value; nothing is ignored in silence but fields that only steer
-the speed. int8 sums are exact modulo 2^32, int16 sums saturate at 32 bits, and what follows is
-exact as ``csrc/rk3588_stage.c`` says; fp16 products are summed in fp32, in any order, and rounded
-to nearest even.
+What it executes, by the blocks CNA, CORE, DPU and DPU_RDMA: direct convolution (and so matmul),
+depthwise and transposed convolution of int8, int16 and fp16, and the DPU's stages behind them:
+bias, scale and clamp (BS, BN), an operation with another tensor (EW), correction for weights' zero
+points (the window sum), the two lookup tables, conversion to int8, int16, int32, fp16 or fp32; and
+the same stages alone, on int8, int16, int32 or fp16 from memory (flying mode). By PPU and PPU_RDMA:
+pooling of int8 and fp16, maximum, minimum and average. Everything else that a stream may ask for is
+refused with the register, the field and the value; nothing is ignored in silence but fields that
+only steer the speed. int8 sums are exact modulo 2^32, int16 sums saturate at 32 bits, and what
+follows is exact as ``csrc/rk3588_stage.c`` says; fp16 products are summed in fp32, in any order,
+and rounded to nearest even.
 
 Rules that decide whether a stream is consistent are those which all streams known to run on
 hardware obey (the vendor's, Mesa's, and matmul programs of the community).

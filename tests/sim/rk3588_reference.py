@@ -236,6 +236,13 @@ def _convolved(get: Registers, memory: Memory, dpu: Dpu) -> tuple[Any, Any, int]
     control = "CNA.CONV_CON3.ATROUS_"
     dilation = get(f"{control}Y_DILATION") + 1, get(f"{control}X_DILATION") + 1
     size = get("DPU.DATA_CUBE_HEIGHT.HEIGHT") + 1, get("DPU.DATA_CUBE_WIDTH.WIDTH") + 1
+    if get("CNA.CONV_CON1.DECONV"):
+        control = "CNA.CONV_CON3.DECONV_"
+        y, x = get(f"{control}Y_STRIDE") + 1, get(f"{control}X_STRIDE") + 1
+        height, width, channels = features.shape
+        spread = np.full(((height - 1) * y + 1, (width - 1) * x + 1, channels), pad)
+        spread[::y, ::x] = features
+        features = spread
 
     values = np.zeros((*size, dpu.channels), wide)
     magnitudes = np.zeros((*size, dpu.channels), wide)

@@ -376,6 +376,75 @@ def test_channel_last_input_of_more_pixels_than_the_entries_of_the_manual() -> N
     rig.check(words)
 
 
+@settings(max_examples=80)
+@given(data=st.data(), level=st.sampled_from(LEVELS), seed=st.integers(0, 2**32 - 1))
+def test_any_deconvolution_agrees_with_the_reference(
+    data: st.DataObject, level: str, seed: int
+) -> None:
+    draw = data.draw
+    dtype = draw(st.sampled_from(["int8", "int16", "fp16"]))
+    spread = draw(st.tuples(st.integers(1, 8), st.integers(1, 8)))
+    kernel = draw(st.tuples(st.integers(1, 6), st.integers(1, 6)))
+    size = draw(st.tuples(st.integers(1, 6), st.integers(1, 6)))
+    pads = [draw(st.integers(0, n - 1)) for n in kernel]
+    out = [
+        draw(st.integers(1, (n - 1) * s + 1 + pad))
+        for n, s, pad in zip(size, spread, pads, strict=True)
+    ]
+    conv = Conv(
+        dtype, "fp32" if dtype == "fp16" else "int32", *size, 16 * draw(st.integers(1, 4)),
+        draw(st.integers(1, 40)), kernel, pads=(pads[0], pads[1]), out=(out[0], out[1]),
+        pad_value=0 if dtype == "fp16" else draw(st.integers(-128, 127)),
+    )  # fmt: skip
+    words = conv.words(
+        CNA__CONV_CON1__DECONV=1,
+        CNA__CONV_CON3__DECONV_Y_STRIDE=spread[0] - 1,
+        CNA__CONV_CON3__DECONV_X_STRIDE=spread[1] - 1,
+        **({"DPU__BS_OW_CFG__OD_BYPASS": 0, "DPU__BS_OW_OP__OW_OP": 3} if dtype == "int8" else {}),
+    )
+    rig = Rig()
+    rig.place(conv, np.random.default_rng(seed), exact=True)
+    with simd(level):
+        completion = rig.run(words)
+    assert completion.error is None, str(completion.error)
+    rig.check(words, exact=True)
+
+
+@pytest.mark.parametrize("kernel", [2, 5])
+def test_a_deconvolution_that_streams_its_input(kernel: int) -> None:
+    """Some rows at a time; kernels of 2 see no row of the input now and then."""
+    conv = Conv(height=90, width=120, channels=512, kernels=8, kernel=(kernel, 1), data_banks=10,
+                weight_banks=2, pads=(kernel - 1, 0), out=(357 + kernel - 1, 120))  # fmt: skip
+    words = conv.words(CNA__CONV_CON1__DECONV=1, CNA__CONV_CON3__DECONV_Y_STRIDE=3)
+    rig = Rig()
+    rig.place(conv, np.random.default_rng(1))
+    assert rig.run(words).error is None
+    rig.check(words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "changes"),
+    [
+        ("unsupported", "CONV_MODE", {"CNA__CONV_CON1__CONV_MODE": 3}),
+        ("unsupported", "CONV_X_STRIDE", {"CNA__CONV_CON3__CONV_X_STRIDE": 2}),
+        ("unsupported", "ATROUS_Y_DILATION", {"CNA__CONV_CON3__ATROUS_Y_DILATION": 1}),
+        ("inconsistent", "DATAOUT_WIDTH", {"CNA__CONV_CON3__DECONV_X_STRIDE": 0}),
+    ],
+)
+def test_faults_of_deconvolutions(kind: str, field: str, changes: dict[str, int]) -> None:
+    conv = Conv(out=(7, 7))
+    usual = {
+        "CNA__CONV_CON1__DECONV": 1,
+        "CNA__CONV_CON3__DECONV_Y_STRIDE": 1,
+        "CNA__CONV_CON3__DECONV_X_STRIDE": 1,
+    }
+    rig = Rig()
+    rig.place(conv, np.random.default_rng(0))
+    fault = rig.run(conv.words(**(usual | changes))).error
+    assert fault is not None
+    assert (fault.kind, fault.field) == (kind, field)
+
+
 def test_columns_that_are_not_read_may_not_be_seen() -> None:
     conv = Conv("fp16", "fp16", 4, 8, 8, 16, (1, 3), out=(4, 6), off=True)
     changes = {

@@ -54,7 +54,6 @@ UNSUPPORTED = [
     ("CNA.CONV_CON1.ARGB_IN", 12),
     ("CNA.CONV_CON1.ARGB_IN", 1),
     ("CNA.CONV_CON1.NONALIGN_DMA", 1),
-    ("CNA.CONV_CON1.DECONV", 1),
     *(("CNA.CONV_CON1.IN_PRECISION", value) for value in (3, 4, 5, 6, 7)),
     *(("CNA.CONV_CON1.PROC_PRECISION", value) for value in (1, 2, 3, 6, 7)),
     ("CNA.CONV_CON2.CSC_WO_EN", 1),
