@@ -587,12 +587,16 @@ class MiscMemory:
         self.device = device
         self.buffer = buffer
         self.flags = flags
-        buffer.holders += 1
         self._users = 1
         self.pages = buffer.backing.map_pages(
             size, 0, _fast.PROT_READ | _fast.PROT_WRITE, _fast.MAP_SHARED
         )
-        self.dma_addr = device.physical.take(size)
+        try:
+            self.dma_addr = device.physical.take(size)
+        except Errno:
+            self.pages.close()
+            raise
+        buffer.holders += 1
         device.engine.domains[0].space.map(self.dma_addr, self.pages)
         self.obj_addr = device.engine.name_object(self)
 
@@ -676,7 +680,7 @@ class RknpuMiscFile(SimFile):
             pages = os.memfd_create("rknpu-cma")
             try:
                 os.ftruncate(pages, length)
-            except OSError:
+            except (OSError, OverflowError):
                 os.close(pages)
                 raise Errno(errno.ENOMEM) from None
             backing = PlainPages(pages, length)
@@ -692,7 +696,7 @@ class RknpuMiscFile(SimFile):
             buffer = file
         try:
             record = MiscMemory(self.device, buffer, length, arg.flags)
-        except Errno:
+        except (Errno, OSError):
             if created:
                 self.kernel.uninstall(arg.handle)
             raise Errno(errno.ENOMEM) from None

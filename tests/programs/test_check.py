@@ -88,6 +88,25 @@ PROGRAMS["int16"] = _words(Conv(dtype="int16", out_dtype="int16", **_AT).words()
 PROGRAMS["int16 depthwise"] = _words(
     Conv(dtype="int16", depthwise=True, kernel=(3, 3), pads=(1, 1), **_AT).words()
 )
+_SPREAD = Conv(kernel=(3, 3), pads=(1, 1), out=(7, 7), **_AT)
+PROGRAMS["transposed"] = _words(
+    _SPREAD.words(
+        CNA__CONV_CON1__DECONV=1,
+        CNA__CONV_CON3__DECONV_Y_STRIDE=1,
+        CNA__CONV_CON3__DECONV_X_STRIDE=1,
+    )
+)
+PROGRAMS["factors of channels"] = _words(
+    Conv(out_dtype="int32", **_AT).words(
+        enable=0x1D,
+        DPU__BN_CFG__BN_BYPASS=0,
+        DPU__BN_CFG__BN_MUL_BYPASS=0,
+        DPU__BN_CFG__BN_MUL_PRELU=1,
+        DPU__BN_MUL_CFG__BN_MUL_SRC=1,
+        DPU_RDMA__RDMA_NRDMA_CFG__NRDMA_DATA_USE=4,
+        DPU_RDMA__RDMA_BN_BASE_ADDR__BN_BASE_ADDR=WEIGHTS + (1 << 18),
+    )
+)
 TILED = _operation(conv2d(120, 120, _weights(32, 3, 3, 32), None, _Q, _Q, _Q)).chained(CODE)
 
 

@@ -501,6 +501,17 @@ def test_closing_while_an_async_job_runs(card: Node) -> None:
     wait_until(lambda: all(core.current is None for core in card.kernel.devices[0].engine.cores))  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("size", [1 << 63, 1 << 62, 1 << 45, (1 << 32) + 4096])
+def test_the_misc_device_has_less_memory_than_that(size: int) -> None:
+    with no_leak(), Node(SimKernel(["rknpu-misc"]), MISC) as node:
+        node.action(abi.RKNPU_GET_IOMMU_EN)
+        before = len(os.listdir("/proc/self/fd"))
+        create = abi.IOCTL_RKNPU_MEM_CREATE
+        value = abi.rknpu_mem_create(size=size)
+        assert create.call(node.kernel, node.fd, value) == (-1, errno.ENOMEM)
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_the_misc_device_looks_at_the_number_only() -> None:
     with no_leak(), Node(SimKernel(["rknpu-misc"]), MISC) as node:
         # As long as the wildest of these numbers states.

@@ -379,6 +379,10 @@ class _Task:
         view = self.view
         if view.channel_last:
             width = view(CNA.FC_DATA_SIZE0, "DMA_WIDTH")
+        height, width = (
+            (size - 1) * spread + 1
+            for size, spread in zip((height, width), view.spread, strict=True)
+        )
         rows = ("Y_STRIDE", "PAD_TOP", height, out_height, view.window[0])
         columns = ("X_STRIDE", "PAD_LEFT", width, out_width, view.window[1])
         for stride, pad, size, out, window in (rows, columns):
@@ -532,6 +536,8 @@ class _Task:
             self._aligned(DPU_RDMA.RDMA_SRC_BASE_ADDR, "SRC_BASE_ADDR")
         if use:
             self._aligned(DPU_RDMA.RDMA_BS_BASE_ADDR, "BS_BASE_ADDR")
+        if view(DPU_RDMA.RDMA_NRDMA_CFG, "NRDMA_DATA_USE"):
+            self._aligned(DPU_RDMA.RDMA_BN_BASE_ADDR, "BN_BASE_ADDR")
 
     def _pooling(self) -> None:
         view = self.view

@@ -179,6 +179,15 @@ class TaskView:
         )
 
     @property
+    def spread(self) -> tuple[int, int]:
+        """Rows and columns from a pixel of the input to the next, as a deconvolution sees it."""
+        if not self(CNA.CONV_CON1, "DECONV"):
+            return 1, 1
+        strides = (self(CNA.CONV_CON3, f"DECONV_{axis}_STRIDE") for axis in "YX")
+        rows, columns = (stride + 1 for stride in strides)
+        return rows, columns
+
+    @property
     def result(self) -> tuple[int, int, int]:
         """Height, width and channels that the DPU, or else the PPU, writes."""
         if "DPU" in self.blocks:
@@ -269,6 +278,11 @@ class TaskView:
                 size = -(-channels // 8) * OPERANDS.itemsize
             yield Access(
                 "operands of channels", DPU_RDMA.RDMA_BS_BASE_ADDR, start, start + size, size
+            )
+        if self(DPU_RDMA.RDMA_NRDMA_CFG, "NRDMA_DATA_USE"):
+            start, size = self(DPU_RDMA.RDMA_BN_BASE_ADDR, "BN_BASE_ADDR"), 2 * channels
+            yield Access(
+                "factors of channels", DPU_RDMA.RDMA_BN_BASE_ADDR, start, start + size, size
             )
         config = DPU_RDMA.RDMA_FEATURE_MODE_CFG
         combined = self(config, "COMB_USE") == COMBINED
