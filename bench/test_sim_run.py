@@ -58,6 +58,7 @@ def programs(tmp_path_factory) -> dict[str, str]:
 def client(programs, request) -> Iterator[Client]:
     commands = {
         "native": [programs["client"]],
+        "allowed": [programs["client"], "-a"],
         "bare": [programs["bare"], programs["client"], "/dev/null"],
         "finding": [programs["bare"], "-f", programs["client"], "/dev/null"],
         "empty": [sys.executable, "-m", "bench.empty_door", programs["client"], "/dev/empty"],
@@ -103,6 +104,11 @@ class TestUntrapped:
     @pytest.mark.parametrize("client", ["native"], indirect=True)
     def test_baseline(self, benchmark, client):
         benchmark.extra_info.update(ops=COUNT, label="baseline: no filter")
+        benchmark(client.work, "u")
+
+    @pytest.mark.parametrize("client", ["allowed"], indirect=True)
+    def test_allowed(self, benchmark, client):
+        benchmark.extra_info.update(ops=COUNT, label="with the least filter there is")
         benchmark(client.work, "u")
 
     @pytest.mark.parametrize("client", ["rknpu"], indirect=True)
