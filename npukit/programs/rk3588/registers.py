@@ -3,10 +3,11 @@
 
 Names, offsets and bit ranges are those of the RK3588 TRM's NPU chapter as Mesa's rocket driver
 spells them. A bit that no field covers is reserved: the assembler cannot set it and the simulated
-NPU refuses it. Four things that real programs write but no manual describes have names that start
-with ``UNDOC_``: the top byte of CNA.CONV_CON2 (0x20, 0x40 or 0x50 in the vendor's multi-core
-variants), the upper half of PC.REGISTER_AMOUNTS (1 or 2 there), and the registers 0x3030 and 0x40c4
-(always written as 0).
+NPU refuses it. What real programs write but no manual describes has names that start with
+``UNDOC_``: the top byte of CNA.CONV_CON2 (0x10, 0x20, 0x40 or 0x50 in the vendor's multi-core
+variants), the upper half of PC.REGISTER_AMOUNTS (how many other cores the next task waits for), the
+number of the core in the pointers of CNA and CORE, more bits of CNA.CBUF_CON1, the sign of an entry
+of a lookup table, and the registers 0x3030 and 0x40c4 (always written as 0).
 """
 
 from __future__ import annotations
