@@ -214,6 +214,15 @@ class DrmFileSim(SimFile):
             if room and getattr(arg, field):
                 caller.copy_to_user(getattr(arg, field), text.encode()[:room])
 
+    def get_unique(self, caller: Caller, arg: abi.drm_unique) -> None:
+        """The bus id, which a card node has only after SET_VERSION. libdrm asks for it."""
+        if "renderD" in self.path:
+            raise Errno(errno.EACCES)
+        if "card" not in self.path:
+            # drm_getunique() takes an accel node to have a master, which it has not.
+            raise Errno(errno.EINVAL)
+        arg.unique_len = 0
+
     def get_cap(self, caller: Caller, arg: abi.drm_get_cap) -> None:
         arg.value = 0
         values = {
@@ -286,6 +295,7 @@ def _if_supported(handler: Handler) -> Handler:
 def _core() -> dict[int, tuple[Ioctl, Handler]]:
     handlers: dict[Ioctl, Handler] = {
         abi.DRM_IOCTL_VERSION: DrmFileSim.get_version,
+        abi.DRM_IOCTL_GET_UNIQUE: DrmFileSim.get_unique,
         abi.DRM_IOCTL_GET_CAP: DrmFileSim.get_cap,
         abi.DRM_IOCTL_SET_CLIENT_CAP: DrmFileSim.set_client_cap,
         abi.DRM_IOCTL_SET_CLIENT_NAME: DrmFileSim.set_client_name,

@@ -115,6 +115,13 @@ def test_capabilities_and_names(node: Raw) -> None:
     assert node.ask(drm.DRM_IOCTL_SET_CLIENT_NAME, name_len=0)[0] == 0
 
 
+def test_the_bus_id_of_a_card_is_empty() -> None:
+    kernel = SimKernel(["rknpu"])
+    with Raw(kernel, "/dev/dri/card1") as card, Raw(kernel, "/dev/dri/renderD129") as render:
+        assert card.ok(drm.DRM_IOCTL_GET_UNIQUE, unique_len=16, unique=8).unique_len == 0
+        assert render.ask(drm.DRM_IOCTL_GET_UNIQUE)[0] == errno.EACCES
+
+
 def test_syncobjs_are_not_supported(node: Raw) -> None:
     for name, request in vars(drm).items():
         if name.startswith("DRM_IOCTL_SYNCOBJ_"):
