@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import CFLAGS, ROOT
-from .test_sim_run import COUNT, Client
+from .test_sim_run import COUNT, QUICK, Client
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +77,10 @@ class TestTraced:
 class TestOther:
     @pytest.mark.parametrize("client", ["native"], indirect=True)
     def test_baseline(self, benchmark, client):
-        benchmark.extra_info.update(ops=COUNT, label="baseline: no tracer")
-        benchmark(client.work, "p")
+        benchmark.extra_info.update(ops=QUICK, label="baseline: no tracer")
+        benchmark(client.work, "p", QUICK)
 
     @pytest.mark.parametrize("client", ["npukit"], indirect=True)
     def test_npukit(self, benchmark, client):
-        benchmark.extra_info.update(ops=COUNT, label="npukit trace", limit_extra_ns=50)
-        benchmark(client.work, "p")
+        benchmark.extra_info.update(ops=QUICK, label="npukit trace", limit_extra_ns=50)
+        benchmark(client.work, "p", QUICK)
