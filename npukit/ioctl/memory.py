@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 
 class OwnMemory:
@@ -79,15 +78,15 @@ def _at(address: int, size: int) -> ctypes.Array[ctypes.c_char] | None:
     return (ctypes.c_char * size).from_address(address)
 
 
-def mappings(pid: int) -> Iterator[tuple[int, int, int, int]]:
-    """(start, end, inode, offset in the file) of each mapping of a process.
+def mappings(pid: int, inodes: Container[int]) -> Iterator[tuple[int, int, int, int]]:
+    """(start, end, inode, offset in the file) of each mapping that a process has of these files.
 
-    None once it is gone, or where it is not for us to see; OSError(EMFILE) when we have no
-    descriptor left. Source: proc_pid_maps(5).
+    OSError when the process is gone or not for us to see, or no descriptor is left to ask with.
+    Source: proc_pid_maps(5).
     """
-    unseen = (FileNotFoundError, ProcessLookupError, PermissionError)
-    with contextlib.suppress(*unseen), open(f"/proc/{pid}/maps") as maps:
+    with open(f"/proc/{pid}/maps") as maps:
         for line in maps:
             span, _access, offset, _device, inode, *_path = line.split(None, 5)
-            start, end = span.split("-")
-            yield int(start, 16), int(end, 16), int(inode), int(offset, 16)
+            if int(inode) in inodes:
+                start, end = span.split("-")
+                yield int(start, 16), int(end, 16), int(inode), int(offset, 16)

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from npukit.abi import amdxdna as abi
 from npukit.ioctl import ProgramError
 from npukit.ioctl.kernel import PAGE_SIZE, round_to_page
+from npukit.ioctl.memory import mappings
 from npukit.programs.xdna import ert
 from npukit.programs.xdna.ert import PacketOpcode, State
 from npukit.programs.xdna.txn import Transaction
@@ -640,17 +641,11 @@ class XdnaSim(DrmDeviceSim):
         inode = os.fstat(self.pages.fd).st_ino
         own = gem.pages.address if gem.file.pid == os.getpid() else 0
         place = gem._place
-        with open(f"/proc/{gem.file.pid}/maps") as maps:
-            for line in maps:
-                fields = line.split(maxsplit=5)
-                if int(fields[4]) != inode:
-                    continue
-                start, _, end = fields[0].partition("-")
-                first, last = int(start, 16), int(end, 16)
-                address = first + place - int(fields[2], 16)
-                # Neighbours in memory and in the file are one line; ours is the driver's view.
-                if first <= address and address + gem.size <= last and address != own:
-                    return address
+        for start, end, _inode, offset in mappings(gem.file.pid, (inode,)):
+            address = start + place - offset
+            # Neighbours in memory and in the file are one line; ours is the driver's view.
+            if start <= address and address + gem.size <= end and address != own:
+                return address
         return INVALID
 
     # Contexts.

@@ -891,14 +891,18 @@ def _all_children(pid: int) -> list[int]:
     return found
 
 
+_UNSEEN = (FileNotFoundError, ProcessLookupError, PermissionError)
+"""How /proc refuses to show a process: it is gone, or it is not for us to see."""
+
+
 def mapped_ranges(pid: int, inodes: set[int]) -> dict[int, list[tuple[int, int]]]:
     """Inode -> ranges (start, end) of it that the processes below ``pid`` have mapped."""
     while True:
         processes = descendants(pid)
         found: dict[int, list[tuple[int, int]]] = {}
         for process in processes:
-            for start, end, inode, place in mappings(process):
-                if inode in inodes:
+            with contextlib.suppress(*_UNSEEN):
+                for start, end, inode, place in mappings(process, inodes):
                     found.setdefault(inode, []).append((place, place + end - start))
         # A process that was born meanwhile may have inherited what its parent has let go since.
         if descendants(pid) <= processes:

@@ -62,6 +62,12 @@ NODES = {
 }
 """How the nodes of a driver begin, where that tells the driver. DRM nodes are asked instead."""
 
+
+def driver_of_path(path: str) -> str:
+    """Which driver a node's path tells; "" where it tells none."""
+    return next((driver for start, driver in NODES.items() if path.startswith(start)), "")
+
+
 _RKNPU_CREATE = {
     "handle": Role.HANDLE,
     "obj_addr": Role.OBJECT,

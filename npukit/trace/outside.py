@@ -29,7 +29,7 @@ from .buffers import Bo
 from .contents import Contents
 from .follow import LIMIT
 from .interpret import Interpreter
-from .meaning import CREATES, MODULES, NODES, RKNPU_NODE
+from .meaning import CREATES, MODULES, RKNPU_NODE, driver_of_path
 from .record import Block, Key, Record
 
 
@@ -82,10 +82,7 @@ class Nodes:
         if rdev not in self._known:
             self._known[rdev] = driver_of_number(rdev, self._root)
         driver, node = self._known[rdev]
-        for name in (node, path):
-            if not driver:
-                driver = next((d for start, d in NODES.items() if name.startswith(start)), "")
-        return driver, path or node
+        return driver or driver_of_path(node) or driver_of_path(path), path or node
 
 
 class Outside(Interpreter):
@@ -114,10 +111,11 @@ class Outside(Interpreter):
         """Through a mapping that the process has of the buffer's node now, or a dma-buf of it."""
         what = self._what.get(bo.file)
         if bo.offset is not None and what is not None:
-            for start, end, inode, place in mappings(pid):
-                at = bo.offset + offset - place
-                if inode == what.identity[1] and at >= 0 and at + size <= end - start:
-                    return self.read(pid, start + at, size)
+            with contextlib.suppress(OSError):
+                for start, end, _inode, place in mappings(pid, (what.identity[1],)):
+                    at = bo.offset + offset - place
+                    if at >= 0 and at + size <= end - start:
+                        return self.read(pid, start + at, size)
         files = self.buffers.files.items()
         fds = [key[1] for key, file in files if key[0] == pid and file.backing is bo]
         found = (_read_dma_buf(pid, fd, offset, size) for fd in fds if _is_dma_buf(pid, fd))
@@ -398,14 +396,14 @@ class Supervised(Outside):
     ) -> None:
         self._told = file
         self._settle(process)
-        now, key = time.monotonic_ns(), (process, fd)
-        self._meet(key, thread, self._named(file), now)
+        now, key, what = time.monotonic_ns(), (process, fd), self._named(file)
+        if error:
+            self.mapped(key, thread, what, (now, now), -1, error, arguments)
+            return
+        self._meet(key, thread, what, now)
         driver = self.drivers.get(key, "")
         record = Record("mmap", now, 0, process, thread, fd, driver, arguments=arguments)
-        if error:
-            self._add(dataclasses.replace(record, result=-1, errno=error_name(error)))
-        else:
-            self._coming.append((record, Pages(file.number, *place)))
+        self._coming.append((record, Pages(file.number, *place)))
 
     def closed(self, number: int) -> None:
         identity, now = (number,), time.monotonic_ns()
@@ -418,10 +416,7 @@ class Supervised(Outside):
         self._files.pop(identity, None)
 
     def _named(self, file: OpenFile) -> What:
-        driver = file.driver
-        if not driver:
-            driver = next((d for start, d in NODES.items() if file.path.startswith(start)), "")
-        what = What(driver, file.path, os.O_RDWR, (file.number,))
+        what = What(file.driver or driver_of_path(file.path), file.path, os.O_RDWR, (file.number,))
         self._files[what.identity] = file
         return what
 
@@ -431,7 +426,9 @@ class Supervised(Outside):
         if not coming:
             return
         self._coming = [each for each in self._coming if each[0].pid != process]
-        found = list(mappings(process))
+        found: list[tuple[int, int, int, int]] = []
+        with contextlib.suppress(OSError):
+            found += mappings(process, {pages.inode for _record, pages in coming})
         for record, pages in coming:
             for start, end, inode, first in found:
                 key = process, start + pages.offset - first

@@ -19,7 +19,7 @@ from .buffers import Bo
 from .contents import Contents
 from .follow import LIMIT
 from .interpret import Interpreter
-from .meaning import NODES
+from .meaning import driver_of_path
 from .record import Block, Record, write_header
 
 _ARGUMENTS = {
@@ -155,7 +155,7 @@ class Recorder(Interpreter):
             plain = (value if isinstance(value, str) else int(value) for value in given)
             arguments = dict(zip(_ARGUMENTS[name], plain, strict=True))
         if name == "open":
-            driver = next((d for node, d in NODES.items() if str(values[0]).startswith(node)), "")
+            driver = driver_of_path(str(values[0]))
         elif name == "mmap" and result is not None:
             result = result.address
         if not isinstance(result, int):
