@@ -359,7 +359,8 @@ static int check_windows(const struct npu *npu, const struct conv *conv, struct 
     if (conv->pad_top >= conv->window_height)
         return npu_inconsistent(fault, npu, CNA_PAD_TOP,
                                 "leaves the first window in padding alone");
-    if ((conv->out.width - 1) * conv->stride_x - conv->pad_left > (conv->width - 1) * conv->spread_x)
+    if ((conv->out.width - 1) * conv->stride_x - conv->pad_left >
+        (conv->width - 1) * conv->spread_x)
         return npu_inconsistent(fault, npu, CNA_DATAOUT_WIDTH,
                                 "puts the last window behind the input");
     if (conv->unknown_columns &&
@@ -628,9 +629,8 @@ static void find_rows(const struct job *job, int64_t pixel, const uint8_t **rows
             for (int64_t dx = 0; dx < conv->kernel_width; dx++, row += count) {
                 const int64_t v = pixel_at(y + dy * conv->step_y, conv->spread_y, conv->height);
                 const int64_t u = pixel_at(x + dx * conv->step_x, conv->spread_x, conv->width);
-                *row = v >= 0 && u >= 0 ? job->panel + (size_t)((v - job->first_row) * conv->width + u) *
-                                                 job->pixel_bytes
-                              : job->pad;
+                const int64_t place = (v - job->first_row) * conv->width + u;
+                *row = v >= 0 && u >= 0 ? job->panel + (size_t)place * job->pixel_bytes : job->pad;
             }
     }
 }
