@@ -21,7 +21,7 @@ from npukit.programs.rk3588.registers import (
     Register,
     find,
 )
-from npukit.sim.rk3588 import Completion, Npu
+from npukit.sim.rk3588 import Completion, Npu, NpuFault
 
 from .rk3588_reference import Memory, check, expect
 
@@ -540,6 +540,16 @@ class Rig:
             untouched = np.ones(len(data), bool)
             untouched[here - iova] = False
             assert (data[untouched] == FILL).all()
+
+
+def fault_of(conv: Conv, **changes: int) -> NpuFault:
+    """The fault of the stream with some fields changed, all memory being there."""
+    rig = Rig()
+    rig.place(conv, np.random.default_rng(0))
+    completion = rig.run(conv.words(**changes))
+    assert completion.error is not None
+    assert completion.tasks_done == 0
+    return completion.error
 
 
 def operands(

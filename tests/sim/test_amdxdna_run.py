@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from support import ROOT
+from support import ROOT, skip_if_refused
 
 PROGRAM = """
 from npukit.devices.amdxdna import AmdxdnaDevice, BoKind
@@ -35,6 +35,5 @@ def test_an_unmodified_program_runs_kernels(door: str) -> None:
         timeout=120,
         check=False,
     )
-    if result.returncode == 125:
-        pytest.skip(result.stderr.strip())
+    skip_if_refused(result)
     assert (result.returncode, result.stdout) == (0, "all passed\n"), result.stderr

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sim.rk3588_streams import Conv, Flight, Rig
+from sim.rk3588_streams import Conv, Flight, Rig, fault_of
 
 from npukit.sim import _rk3588
 
@@ -322,11 +322,7 @@ FROM_MEMORY = {
     ],
 )  # fmt: skip
 def test_faults_of_factors_from_memory(kind: str, field: str, changes: Fields) -> None:
-    conv = Conv(out_dtype="int32")
-    rig = Rig()
-    rig.place(conv, np.random.default_rng(0))
-    fault = rig.run(conv.words(enable=0x1D, **(FROM_MEMORY | changes))).error
-    assert fault is not None
+    fault = fault_of(Conv(out_dtype="int32"), enable=0x1D, **(FROM_MEMORY | changes))
     assert (fault.kind, fault.field) == (kind, field)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from sim.rk3588_streams import FILL, Conv, Flight, Pool, Rig, operands, word
+from sim.rk3588_streams import FILL, Conv, Flight, Pool, Rig, fault_of, operands, word
 from sim.test_rk3588_npu_lut import lookup
 from support import SHARED
 
@@ -28,23 +28,12 @@ from npukit.programs.rk3588.registers import (
     Field,
     Register,
 )
-from npukit.sim.rk3588 import NpuFault
 
 ODD = Conv(
     "int8", "int32", 9, 8, 48, 40, (3, 2), (2, 3), (1, 1), (5, 3), pad_value=5,
     row_pitch=9, surface_pitch=85, out_line_pitch=4, out_surface_pitch=21, written=64,
 )  # fmt: skip
 """A convolution in which hardly two sizes are equal."""
-
-
-def fault_of(conv: Conv, **changes: int) -> NpuFault:
-    """The fault of the stream with some fields changed, all memory being there."""
-    rig = Rig()
-    rig.place(conv, np.random.default_rng(0))
-    completion = rig.run(conv.words(**changes))
-    assert completion.error is not None
-    assert completion.tasks_done == 0
-    return completion.error
 
 
 # ---------------------------------------------------------------- unsupported
